@@ -1,0 +1,45 @@
+# make run    set up and run the product's main job
+# make test   set up everything, lint, check types, run the tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := pipeline tests benchmarks fixtures
+
+.PHONY: run test lint types pytest soak figures clean
+
+run: $(VENV)/.run
+	$(BIN)/gemmed reproduce ring --quick
+
+test: lint types pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+pytest: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: $(VENV)/.test
+	$(BIN)/python -m pytest -m soak
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "gemmed needs Python 3.11 or newer; give one with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || deploy/debian-packages.sh python3-venv
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[plots]'
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,13 @@
+"""Errors a user can cure. Each message names the thing, its value, the rule and the cure.
+
+GemmedError
+└── UsageError      a command or a file that cannot be used as given
+"""
+
+
+class GemmedError(Exception):
+    """Anything gemmed reports in one line instead of a traceback."""
+
+
+class UsageError(GemmedError):
+    """A command or a file that cannot be used as given."""

@@ -1,0 +1,16 @@
+"""Learners as scikit-learn estimators; they see samples, labels and groups, and know nothing of audio.
+
+GEMDetector       anomaly detection by nearest-neighbour graphs
+MEDClassifier     kernel maximum entropy discrimination
+GEMMEDClassifier  both jointly: learns which training samples to refuse while it learns to classify
+RODClassifier     baseline: large margins that may leave samples out
+GEMSVC            baseline: screen first, train afterwards
+"""
+
+from pipeline.learners.gem import GEMDetector
+from pipeline.learners.gem_med import GEMMEDClassifier
+from pipeline.learners.med import MEDClassifier
+from pipeline.learners.rod import RODClassifier
+from pipeline.learners.two_stage import GEMSVC
+
+__all__ = ["GEMSVC", "GEMDetector", "GEMMEDClassifier", "MEDClassifier", "RODClassifier"]

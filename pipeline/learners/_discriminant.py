@@ -1,0 +1,104 @@
+"""A fitted discriminant function: what remains of the training samples at prediction time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.learners import _checks
+from pipeline.learners._calibration import fit_slopes, probability
+from pipeline.learners._geometry import Geometry
+from pipeline.learners._graphs import Floats, Integers
+from pipeline.learners._kernels import Kernel
+from pipeline.learners._weighted_med import MEDProblem
+
+_BLOCK = 2_000
+_FOLDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Discriminant:
+    """``f(x) = sum_m coefficient_m K(x, basis_m) + offset`` and the slopes of its probabilities."""
+
+    kernel: Kernel
+    basis: Floats
+    """Support samples or landmarks; for a precomputed kernel unused."""
+    columns: Integers
+    """Their places among the training samples."""
+    coefficients: Floats
+    offset: float
+    slopes: Floats
+
+    def decision(self, X: Floats) -> Floats:
+        out = np.empty(len(X))
+        for start in range(0, len(X), _BLOCK):
+            block = X[start : start + _BLOCK]
+            values = block[:, self.columns] if self.kernel.name == "precomputed" else self.kernel(block, self.basis)
+            out[start : start + _BLOCK] = values @ self.coefficients + self.offset
+        return out
+
+    def probabilities(self, X: Floats) -> Floats:
+        """Shape (n_samples, 2)."""
+        positive = probability(self.decision(X), self.slopes)
+        return np.column_stack([1.0 - positive, positive])
+
+
+def discriminant(
+    X: Floats,
+    geometry: Geometry,
+    problem: MEDProblem,
+    multipliers: Floats,
+    offset: float,
+    groups: Integers,
+    rng: np.random.RandomState,
+) -> Discriminant:
+    """Assemble f from its multipliers, and calibrate it on margins of samples it has not seen."""
+    weighted = problem.amplitude * problem.weights * multipliers * problem.y
+    if geometry.nystroem is None:
+        columns = np.flatnonzero(weighted)
+        coefficients = weighted[columns]
+    else:
+        columns = geometry.nystroem.landmarks
+        coefficients = geometry.nystroem.whitening @ (geometry.gram.factor().T @ weighted)
+    honest = _cross_fitted_decision(geometry, problem, multipliers, groups, rng)
+    slopes = fit_slopes(honest, problem.y, problem.weights)
+    basis = X[:0] if geometry.kernel.name == "precomputed" else X[columns]
+    return Discriminant(geometry.kernel, basis, columns, coefficients, offset, slopes)
+
+
+def _cross_fitted_decision(
+    geometry: Geometry,
+    problem: MEDProblem,
+    multipliers: Floats,
+    groups: Integers,
+    rng: np.random.RandomState,
+) -> Floats:
+    """Decision of classifiers refitted without a third of the groups, on that third.
+
+    A weight of zero leaves a sample out, so the kernel matrix serves all refits, and they start at the full solution.
+    """
+    names = np.unique(groups[problem.weights > 0])
+    order = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    order[names] = rng.permutation(len(names)) % _FOLDS
+    fold = order[groups]
+    honest = np.empty(len(groups))
+    for left_out in range(min(_FOLDS, len(names))):
+        away = fold == left_out
+        rest = replace(problem, weights=np.where(away, 0.0, problem.weights))
+        honest[away] = geometry.gram.solve(rest, start=multipliers, tolerance=1e-2).decision[away]
+    return honest
+
+
+def box(C: float, amplitude: float) -> float:
+    """Bound c on the multipliers: a kernel scaled by the amplitude behaves as an SVM with ``C = c * amplitude``.
+
+    With c at or below one no multiplier would ever leave zero.
+    """
+    return max(1.2, C / amplitude)
+
+
+def check_machine(C: Any, amplitude: Any) -> None:
+    _checks.number(C, "C", above=0, cure="1.0 is usual; larger values follow the samples more closely")
+    _checks.number(amplitude, "amplitude", above=0, cure="0.3 is usual")

@@ -1,0 +1,162 @@
+"""Kernels, and the two shapes in which a Gram matrix reaches the solvers: dense or low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pipeline.learners._graphs import DistanceRows, Floats, TableBuilder
+from pipeline.learners._weighted_med import (
+    MEDProblem,
+    MEDSolution,
+    solve_dense,
+    solve_low_rank,
+)
+
+KERNELS = ("rbf", "linear", "cosine", "precomputed")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel whose typical value ``K(x, x)`` is 1, so that the amplitude has one meaning for all.
+
+    Linear kernels are taken about the median of the training samples, in units of the median
+    squared norm: a few huge samples then move neither the origin nor the scale.
+    """
+
+    name: str
+    gamma: float = 1.0
+    centre: Floats = field(default_factory=lambda: np.zeros(0))
+    scale: float = 1.0
+
+    def __call__(self, A: Floats, B: Floats) -> Floats:
+        """Shape (len(A), len(B)). A precomputed kernel is its own matrix: `B` is ignored."""
+        if self.name == "precomputed":
+            return A
+        if self.name == "rbf":
+            from scipy.spatial.distance import cdist
+
+            return np.exp(-self.gamma * cdist(A, B, "sqeuclidean"))
+        A, B = A - self.centre, B - self.centre
+        if self.name == "cosine":
+            A, B = unit_rows(A), unit_rows(B)
+        return A @ B.T / self.scale
+
+
+def unit_rows(A: Floats) -> Floats:
+    norms = np.sqrt(np.einsum("ij,ij->i", A, A))
+    return A / np.where(norms > 0, norms, 1.0)[:, None]
+
+
+def fitted_kernel(name: str, gamma: str | float, X: Floats, rng: np.random.RandomState) -> Kernel:
+    """Resolve the data-dependent parts of a kernel on the training samples."""
+    if name == "precomputed":
+        return Kernel(name)
+    if name == "rbf":
+        return Kernel(name, gamma=_width(gamma, X, rng))
+    centre = np.median(X, axis=0)
+    if name == "cosine":
+        return Kernel(name, centre=centre)
+    norms = ((X - centre) ** 2).sum(axis=1)
+    scale = float(np.median(norms)) or float(norms.mean())
+    return Kernel(name, centre=centre, scale=scale)
+
+
+def _width(gamma: str | float, X: Floats, rng: np.random.RandomState) -> float:
+    if gamma == "scale":
+        return 1.0 / (X.shape[1] * X.var())
+    if gamma == "median":
+        from scipy.spatial.distance import pdist
+
+        some = X if len(X) <= 128 else X[np.sort(rng.permutation(len(X))[:128])]
+        squared = pdist(some, "sqeuclidean")
+        return 1.0 / (float(np.median(squared)) or float(squared.mean()))
+    return float(gamma)
+
+
+class Gram(Protocol):
+    """What a solver needs to know of the training samples' kernel matrix."""
+
+    diagonal: Floats
+
+    def solve(self, problem: MEDProblem, *, start: Floats | None = None, tolerance: float = 1e-3) -> MEDSolution: ...
+
+    def factor(self) -> Floats: ...
+
+
+class DenseGram:
+    """The full matrix, in single precision: half the memory traffic, and that is what a step costs."""
+
+    def __init__(self, matrix: NDArray[np.float32]) -> None:
+        self.matrix = matrix
+        self.diagonal: Floats = np.diag(matrix).astype(np.float64)
+
+    def solve(self, problem: MEDProblem, *, start: Floats | None = None, tolerance: float = 1e-3) -> MEDSolution:
+        return solve_dense(self.matrix, problem, start=start, tolerance=tolerance)
+
+    def factor(self) -> Floats:
+        """Some Z with ``K = Z Z'`` to single precision."""
+        values, vectors = linalg.eigh(self.matrix.astype(np.float64))
+        if values[0] < -1e-3 * values[-1]:
+            raise ValueError(
+                f"kernel='precomputed' has the eigenvalue {values[0]:.3g}, a kernel matrix has none below 0; "
+                "add a constant to its diagonal or use another kernel"
+            )
+        kept = values > 1e-9 * values[-1]
+        return vectors[:, kept] * np.sqrt(values[kept])
+
+
+class LowRankGram:
+    """``K ~ Z Z'`` through a subset of landmark samples (Nyström)."""
+
+    def __init__(self, factor: Floats) -> None:
+        self._factor = factor
+        self.diagonal: Floats = np.einsum("ij,ij->i", factor, factor)
+
+    def solve(self, problem: MEDProblem, *, start: Floats | None = None, tolerance: float = 1e-3) -> MEDSolution:
+        return solve_low_rank(self._factor, problem, start=start, tolerance=tolerance)
+
+    def factor(self) -> Floats:
+        return self._factor
+
+
+@dataclass(frozen=True, slots=True)
+class Nystroem:
+    """Landmarks and the map that turns kernel values against them into features."""
+
+    landmarks: NDArray[np.int64]
+    whitening: Floats
+
+    @classmethod
+    def choose(
+        cls, kernel: Kernel, X: Floats, candidates: NDArray[np.int64], rank: int, rng: np.random.RandomState
+    ) -> Nystroem:
+        landmarks = np.sort(rng.permutation(candidates)[:rank])
+        block = X[np.ix_(landmarks, landmarks)] if kernel.name == "precomputed" else kernel(X[landmarks], X[landmarks])
+        values, vectors = linalg.eigh(block)
+        kept = values > 1e-10 * values[-1]
+        return cls(landmarks, vectors[:, kept] / np.sqrt(values[kept]))
+
+    def factor(self, kernel: Kernel, X: Floats) -> Floats:
+        columns = X[:, self.landmarks] if kernel.name == "precomputed" else kernel(X, X[self.landmarks])
+        return columns @ self.whitening
+
+
+def dense_gram(kernel: Kernel, X: Floats, rows: DistanceRows, table: TableBuilder | None) -> DenseGram:
+    """The Gram matrix and, from the same pass over the distances, the neighbour table."""
+    matrix = np.empty((len(X), len(X)), dtype=np.float32)
+    if kernel.name != "rbf":
+        matrix[:] = kernel(X, X)
+    if kernel.name == "rbf" or table is not None:
+        for start, squared in rows:
+            if table is not None:
+                table.add(start, squared)
+            if kernel.name == "rbf":
+                block = matrix[start : start + len(squared)]
+                np.multiply(squared, -kernel.gamma, out=block, casting="same_kind")
+                np.exp(block, out=block)
+    return DenseGram(matrix)

@@ -1,0 +1,414 @@
+"""Weighted maximum entropy discrimination: the convex problem inside every learner here.
+
+With margins ``r_n = 1 - y_n f(x_n)``, weights ``w_n`` and ``a_n = w_n lambda_n``:
+
+    max_a  sum_n w_n (l_n + log(1 - l_n / c)) - 1/2 sum_nm a_n a_m y_n y_m s K_nm
+           - B/2 (sum_n a_n y_n)^2 - 1/2 sum_n w_n k_n l_n^2              0 <= l_n = a_n / w_n < c
+
+``s`` is the amplitude of the Gaussian process, ``B`` the prior variance of its offset (infinite:
+a flat prior, i.e. the constraint ``sum a y = 0``), ``f = s K (a y) + offset``,
+``k_n`` an extra curvature per sample (zero in plain MED).
+
+Two solvers for the same problem. `solve_dense` moves pairs of multipliers (sequential minimal
+optimisation, second-order pair choice): single coordinates creep on wide kernels. The offset is one
+more coordinate, without bounds and with kernel row zero, so a finite ``B`` needs no extra code.
+`solve_low_rank` takes Newton steps in the primal for ``K = Z Z'``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pipeline.learners._graphs import Flags, Floats
+
+NEGLIGIBLE_WEIGHT = 1e-6
+"""A sample of smaller weight cannot move f by more than ``c`` times this; it is left out."""
+
+OFFSET = -1
+"""Index of the offset's coordinate in a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class MEDSolution:
+    """Multipliers per unit of weight, and what they imply on the training samples."""
+
+    multipliers: Floats
+    offset: float
+    decision: Floats
+    """f(x_n), offset included."""
+    value: float
+    """The objective at the solution."""
+    n_steps: int
+    converged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MEDProblem:
+    """What both solvers are given, apart from the kernel."""
+
+    y: Floats
+    weights: Floats
+    self_curvature: Floats
+    """``k_n`` above."""
+    amplitude: float
+    box: float
+    offset_variance: float
+
+
+@njit(cache=True, inline="always")
+def best_multiplier(residual: float, curvature: float, box: float) -> float:
+    """argmax over l in [0, box) of ``l*residual + log(1 - l/box) - curvature*l^2/2``."""
+    if residual * box <= 1.0:
+        return 0.0
+    if curvature == 0.0:
+        return box - 1.0 / residual
+    half = 0.5 * (residual + curvature * box)
+    root = np.sqrt(max(half * half - curvature * (residual * box - 1.0), 0.0))
+    return (residual * box - 1.0) / (half + root)
+
+
+@njit(cache=True)
+def best_multipliers(residuals: Floats, curvatures: Floats, box: float) -> Floats:
+    """`best_multiplier` of each sample."""
+    out = np.empty_like(residuals)
+    for n in range(len(residuals)):
+        out[n] = best_multiplier(residuals[n], curvatures[n], box)
+    return out
+
+
+@njit(cache=True)
+def _slope(sign: float, a: float, weight: float, ridge: float, box: float) -> float:
+    return sign * (1.0 - 1.0 / (box - a / weight) - ridge * a)
+
+
+@njit(cache=True)
+def _pair_step(
+    gap: float,
+    curvature: float,
+    a_i: float,
+    a_j: float,
+    y_i: float,
+    y_j: float,
+    w_i: float,
+    w_j: float,
+    ridge_i: float,
+    ridge_j: float,
+    box: float,
+) -> float:
+    """Step d > 0 that maximises the objective along ``y_i a_i += d, y_j a_j -= d``.
+
+    The derivative falls from `gap` at 0 and is driven to zero by Newton's method inside a
+    bracket. A weight of zero marks the offset's coordinate, which has neither bound nor barrier.
+    """
+    high = np.inf
+    if w_i > 0.0:
+        high = min(high, w_i * box - a_i if y_i > 0 else a_i)
+    if w_j > 0.0:
+        high = min(high, a_j if y_j > 0 else w_j * box - a_j)
+    start_i = _slope(y_i, a_i, w_i, ridge_i, box) if w_i > 0.0 else 0.0
+    start_j = _slope(y_j, a_j, w_j, ridge_j, box) if w_j > 0.0 else 0.0
+    low = 0.0
+    upper = high
+    step = min(gap / curvature, 0.5 * high)
+    for _ in range(60):
+        derivative = gap - curvature * step
+        second = curvature
+        if w_i > 0.0:
+            room = box - (a_i + y_i * step) / w_i
+            derivative += y_i * (1.0 - 1.0 / room - ridge_i * (a_i + y_i * step)) - start_i
+            second += 1.0 / (w_i * room * room) + ridge_i
+        if w_j > 0.0:
+            room = box - (a_j - y_j * step) / w_j
+            derivative -= y_j * (1.0 - 1.0 / room - ridge_j * (a_j - y_j * step)) - start_j
+            second += 1.0 / (w_j * room * room) + ridge_j
+        if derivative > 0.0:
+            low = step
+        else:
+            upper = step
+        if abs(derivative) <= 1e-6 * gap:
+            break
+        following = step + derivative / second
+        if following >= high and derivative > 0.0 and _bound_is_zero(w_i, y_i, a_i, w_j, y_j, a_j, high):
+            return high
+        step = following if low < following < upper else 0.5 * (low + upper)
+        if upper - low <= 1e-14 * upper:
+            break
+    return step
+
+
+@njit(cache=True)
+def _bound_is_zero(w_i: float, y_i: float, a_i: float, w_j: float, y_j: float, a_j: float, high: float) -> bool:
+    """Whether the step's limit takes a multiplier to zero (reachable), not to the box (a barrier)."""
+    return (w_i > 0.0 and y_i < 0 and a_i == high) or (w_j > 0.0 and y_j > 0 and a_j == high)
+
+
+@njit(cache=True)
+def _smo(
+    kernel: NDArray[np.float32],
+    y: Floats,
+    w: Floats,
+    ridge: Floats,
+    amplitude: float,
+    box: float,
+    offset_variance: float,
+    a: Floats,
+    slope: Floats,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[float, float, int]:
+    """Pairwise ascent in place on `a`; `slope` is y times the gradient, offset excluded.
+
+    Returns (offset, remaining violation, steps).
+    """
+    n = len(y)
+    total = 0.0
+    barrier = np.empty(n)
+    for m in range(n):
+        total += a[m] * y[m]
+        room = box - a[m] / w[m]
+        barrier[m] = 1.0 / (w[m] * room * room) + ridge[m]
+    has_offset = np.isfinite(offset_variance)
+    for step_number in range(max_steps):
+        offset = offset_variance * total if has_offset else 0.0
+        # The steepest coordinate that may rise, and the lowest that may fall.
+        top = offset if has_offset else -np.inf
+        bottom = offset if has_offset else np.inf
+        i = OFFSET
+        for m in range(n):
+            g = slope[m]
+            if g > top and (y[m] > 0 or a[m] > 0.0):
+                top = g
+                i = m
+            if g < bottom and (y[m] < 0 or a[m] > 0.0):
+                bottom = g
+        if top - bottom <= tolerance:
+            return (offset if has_offset else 0.5 * (top + bottom)), top - bottom, step_number
+        # Its partner: the coordinate whose joint quadratic model gains most.
+        j = OFFSET
+        best = -1.0
+        if i != OFFSET:
+            row_i = kernel[i]
+            own = amplitude * row_i[i] + barrier[i]
+            if has_offset:
+                best = (top - offset) ** 2 / (own + offset_variance)
+            for m in range(n):
+                drop = top - slope[m]
+                if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
+                    bend = own + amplitude * (kernel[m, m] - 2.0 * row_i[m]) + barrier[m]
+                    gain = drop * drop / max(bend, 1e-12)
+                    if gain > best:
+                        best = gain
+                        j = m
+        else:
+            for m in range(n):
+                drop = top - slope[m]
+                if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
+                    gain = drop * drop / (amplitude * kernel[m, m] + barrier[m] + offset_variance)
+                    if gain > best:
+                        best = gain
+                        j = m
+        curvature = 0.0
+        if i == OFFSET:
+            curvature = offset_variance + amplitude * kernel[j, j]
+        elif j == OFFSET:
+            curvature = offset_variance + amplitude * kernel[i, i]
+        else:
+            curvature = amplitude * (kernel[i, i] + kernel[j, j] - 2.0 * kernel[i, j])
+        gap = (slope[i] if i != OFFSET else offset) - (slope[j] if j != OFFSET else offset)
+        d = _pair_step(
+            gap,
+            max(curvature, 1e-12),
+            a[i] if i != OFFSET else 0.0,
+            a[j] if j != OFFSET else 0.0,
+            y[i] if i != OFFSET else 1.0,
+            y[j] if j != OFFSET else 1.0,
+            w[i] if i != OFFSET else 0.0,
+            w[j] if j != OFFSET else 0.0,
+            ridge[i] if i != OFFSET else 0.0,
+            ridge[j] if j != OFFSET else 0.0,
+            box,
+        )
+        move = amplitude * d
+        if i != OFFSET:
+            before = _slope(y[i], a[i], w[i], ridge[i], box)
+            a[i] = max(a[i] + y[i] * d, 0.0)
+            slope[i] += _slope(y[i], a[i], w[i], ridge[i], box) - before
+            room = box - a[i] / w[i]
+            barrier[i] = 1.0 / (w[i] * room * room) + ridge[i]
+            total += d
+        if j != OFFSET:
+            before = _slope(y[j], a[j], w[j], ridge[j], box)
+            a[j] = max(a[j] - y[j] * d, 0.0)
+            slope[j] += _slope(y[j], a[j], w[j], ridge[j], box) - before
+            room = box - a[j] / w[j]
+            barrier[j] = 1.0 / (w[j] * room * room) + ridge[j]
+            total -= d
+        if i != OFFSET and j != OFFSET:
+            row_i, row_j = kernel[i], kernel[j]
+            for m in range(n):
+                slope[m] -= move * (row_i[m] - row_j[m])
+        elif i != OFFSET:
+            row_i = kernel[i]
+            for m in range(n):
+                slope[m] -= move * row_i[m]
+        else:
+            row_j = kernel[j]
+            for m in range(n):
+                slope[m] += move * row_j[m]
+    return (offset_variance * total if has_offset else 0.0), np.inf, max_steps
+
+
+@njit(cache=True)
+def combine_rows(kernel: NDArray[np.float32], coefficients: Floats) -> Floats:
+    """``kernel @ coefficients`` for a symmetric kernel, in double precision, zeros skipped."""
+    out = np.zeros(kernel.shape[0])
+    for m in range(len(coefficients)):
+        if coefficients[m] != 0.0:
+            row = kernel[m]
+            for n in range(len(out)):
+                out[n] += coefficients[m] * row[n]
+    return out
+
+
+def solve_dense(
+    kernel: NDArray[np.float32],
+    problem: MEDProblem,
+    *,
+    start: Floats | None = None,
+    tolerance: float = 1e-3,
+    max_steps: int | None = None,
+) -> MEDSolution:
+    """Solve for a full kernel matrix, from the multipliers `start` if given."""
+    y, box, amplitude = problem.y, problem.box, problem.amplitude
+    active = problem.weights > NEGLIGIBLE_WEIGHT
+    w = np.where(active, problem.weights, 1.0)
+    a = np.zeros(len(y)) if start is None else np.where(active, start * w, 0.0)
+    if not np.isfinite(problem.offset_variance):
+        a = _balanced(a, y)
+    field = amplitude * combine_rows(kernel, a * y) if start is not None else np.zeros(len(y))
+    ridge = problem.self_curvature / w
+    slope = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - field
+    slope[~active] = -np.inf * y[~active]  # may neither rise nor fall
+    offset, violation, n_steps = _smo(
+        kernel,
+        y,
+        w,
+        ridge,
+        amplitude,
+        box,
+        problem.offset_variance,
+        a,
+        slope,
+        tolerance,
+        100 * len(y) + 10_000 if max_steps is None else max_steps,
+    )
+    decision = amplitude * combine_rows(kernel, a * y) + offset
+    return _solution(problem, active, a, decision, offset, n_steps, bool(violation <= tolerance))
+
+
+def _balanced(a: Floats, y: Floats) -> Floats:
+    """Scale the heavier class down so that ``sum a y = 0``, as a flat offset demands."""
+    positive, negative = a[y > 0].sum(), a[y < 0].sum()
+    if min(positive, negative) == 0.0:
+        return np.zeros_like(a)
+    lighter = min(positive, negative)
+    return np.where(y > 0, a * (lighter / positive), a * (lighter / negative))
+
+
+def _solution(
+    problem: MEDProblem,
+    active: Flags,
+    a: Floats,
+    decision: Floats,
+    offset: float,
+    n_steps: int,
+    converged: bool,
+) -> MEDSolution:
+    """Complete the multipliers (also of samples too light to take part) and the objective."""
+    y, box = problem.y, problem.box
+    multipliers = np.where(active, a / np.where(active, problem.weights, 1.0), 0.0)
+    idle = ~active
+    multipliers[idle] = best_multipliers((1.0 - y * decision)[idle], problem.self_curvature[idle], box)
+    gains = multipliers + np.log1p(-multipliers / box) - 0.5 * problem.self_curvature * multipliers**2
+    value = float((problem.weights * gains)[active].sum() - 0.5 * (a @ (y * decision)))
+    return MEDSolution(multipliers, offset, decision, value, n_steps, converged)
+
+
+def solve_low_rank(
+    factor: Floats,
+    problem: MEDProblem,
+    *,
+    start: Floats | None = None,
+    tolerance: float = 1e-3,
+    max_steps: int = 60,
+) -> MEDSolution:
+    """Solve for ``K = factor @ factor.T`` by Newton steps on the primal, with a line search.
+
+    The primal is ``1/2 |v|^2 + sum_n w_n loss_n(y_n phi_n v)`` with features
+    ``phi = (sqrt(s) Z, sqrt(B))``; its loss has a continuous slope ``-l_n(r_n)`` and curvature
+    ``dl/dr = 1 / ((c - l)^-2 + k)`` on the samples with ``l > 0``.
+    """
+    y, w = problem.y, problem.weights
+    active = w > NEGLIGIBLE_WEIGHT
+    scale = np.sqrt([problem.amplitude, min(problem.offset_variance, 1e4)])
+    features = np.column_stack([scale[0] * factor, np.full(len(y), scale[1])])
+    features_y = features * y[:, None]
+    v = np.zeros(features.shape[1]) if start is None else features_y.T @ (np.where(active, w, 0.0) * start)
+    cost, l, bend, dual_gain = _primal(v, features_y, problem, active)
+    converged, n_steps = False, 0
+    while n_steps < max_steps:
+        n_steps += 1
+        pull = features_y.T @ (w * l)
+        # The multipliers of any v are dual feasible, so this gap bounds the distance to the optimum.
+        duality_gap = cost - (w @ dual_gain - 0.5 * float(pull @ pull))
+        if duality_gap <= 1e-3 * tolerance * cost:
+            converged = True
+            break
+        gradient = v - pull
+        chosen = features_y[bend > 0]
+        hessian = (chosen * (w * bend)[bend > 0, None]).T @ chosen
+        hessian[np.diag_indices_from(hessian)] += 1.0
+        direction = -linalg.cho_solve(linalg.cho_factor(hessian, overwrite_a=True), gradient)
+        decrement = float(gradient @ direction)
+        length = 1.0
+        while length > 1e-10:
+            trial = v + length * direction
+            trial_cost, *rest = _primal(trial, features_y, problem, active)
+            if trial_cost <= cost + 1e-4 * length * decrement:
+                break
+            length *= 0.5
+        v, cost, (l, bend, dual_gain) = trial, trial_cost, rest
+    a = np.where(active, w * l, 0.0)
+    offset = float(problem.offset_variance * (a @ y)) if np.isfinite(problem.offset_variance) else v[-1] * scale[1]
+    decision = problem.amplitude * (factor @ (factor.T @ (a * y))) + offset
+    return _solution(problem, active, a, decision, offset, n_steps, converged)
+
+
+def _primal(v: Floats, features_y: Floats, problem: MEDProblem, active: Flags) -> tuple[float, Floats, Floats, Floats]:
+    """Primal cost at `v`, the multipliers it implies, their derivative by the residual, their dual gain."""
+    w = problem.weights
+    residual = 1.0 - features_y @ v
+    l, bend, loss, dual_gain = _losses(residual, problem.self_curvature, problem.box, active)
+    return 0.5 * float(v @ v) + float(w @ loss), l, bend, dual_gain
+
+
+@njit(cache=True)
+def _losses(residual: Floats, curvature: Floats, box: float, active: Flags) -> tuple[Floats, Floats, Floats, Floats]:
+    multipliers = np.zeros_like(residual)
+    bend = np.zeros_like(residual)
+    loss = np.zeros_like(residual)
+    dual_gain = np.zeros_like(residual)
+    for n in range(len(residual)):
+        l = best_multiplier(residual[n], curvature[n], box) if active[n] else 0.0
+        if l > 0.0:
+            room = box - l
+            multipliers[n] = l
+            bend[n] = 1.0 / (1.0 / (room * room) + curvature[n])
+            dual_gain[n] = l + np.log1p(-l / box) - 0.5 * curvature[n] * l * l
+            loss[n] = dual_gain[n] - l * (1.0 - residual[n])
+    return multipliers, bend, loss, dual_gain

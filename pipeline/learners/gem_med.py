@@ -1,0 +1,359 @@
+"""Joint anomaly rejection and classification: maximum entropy discrimination under a GEM constraint."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from pipeline.learners import _checks
+from pipeline.learners._binary import BinaryMixin
+from pipeline.learners._conformal import LeaveOneOut
+from pipeline.learners._contamination import Contamination, coverages
+from pipeline.learners._discriminant import box, check_machine, discriminant
+from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget
+from pipeline.learners._geometry import Geometry, Neighbourhoods, check_graph, check_kernel, measure
+from pipeline.learners._gibbs import solve_gibbs
+from pipeline.learners._graphs import Floats, Graph, Integers
+from pipeline.learners._mean_field import solve_mean_field
+from pipeline.learners._weighted_med import MEDProblem
+
+
+class GEMMEDClassifier(BinaryMixin, BaseEstimator):
+    """Binary classifier that learns which training samples to refuse while it learns to classify.
+
+    A posterior over the decision function f, the margins and an indicator eta_n per training sample
+    ("this sample is nominal") is chosen closest to its prior in Kullback-Leibler divergence under
+
+    * the expected margin of every kept sample is met, ``E[eta_n (xi_n - y_n f(x_n))] <= 0``;
+    * the kept samples of each class have small geometric entropy,
+      ``E[mean eta_n d_n] <= (1 + slack) *`` that of the class's minimal-entropy set, where d_n is
+      the distance to the nearest neighbours of the own class;
+    * at least `coverage` of each class is kept.
+
+    A sample is refused for being far from its class, for contradicting the classifier, or for
+    both together. The prediction is the sign of ``E f(x) = sum_n lambda_n E[eta_n] y_n K(x, x_n)``.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "linear", "cosine", "precomputed"}, default="rbf"
+        Covariance of f. Linear kernels are centred on the median and scaled by the median norm.
+    gamma : "median", "scale" or float, default="median"
+        Width of the RBF kernel: one over the median squared distance, scikit-learn's "scale", or a
+        number. "scale" follows the variance, which a few loud failures can inflate.
+    C : float, default=1.0
+        Bound on a sample's influence, as in a support vector machine.
+    amplitude : float, default=0.3
+        Prior variance of f in units of the kernel. The smaller, the more readily a sample is
+        refused for a margin violation r: its log-odds fall by about ``r^2 / (2 amplitude)``.
+    coverage : "auto" or float in (0, 1], default="auto"
+        Share of each class to keep. "auto" estimates it per class from the distances.
+    slack : float, default=0.1
+        Relative room above the minimal entropy. Towards 0 the method becomes screening, then training.
+    prior : float, default=0.95
+        Prior probability that a training sample is nominal.
+    n_neighbors : int or None, default=None
+        Neighbours in the graph; None means 5, or as many as a small class has.
+    graph : {"bipartite", "leave-one-out"}, default="bipartite"
+        Distances to the other half of the class, averaged over partitions, or to all other samples.
+    n_partitions : int, default=5
+        Random partitions of the bipartite graph, at most 10.
+    solver : {"mean-field", "gibbs"}, default="mean-field"
+        Deterministic and fast, or the sampling reference.
+    step_sizes : (float, float, float), default=(0.05, 0.05, 0.05)
+        Initial steps of the Gibbs solver for lambda, mu and kappa.
+    kernel_rank : "auto", int or None, default="auto"
+        Landmarks of a low-rank kernel; None keeps the full matrix, "auto" does up to 8,000 samples.
+    tol : float or None, default=None
+        Where to stop: relative gap of the mean-field solver (1e-4) or largest optimality residual of the
+        Gibbs solver (0.02).
+    max_iter : int or None, default=None
+        Rounds of the mean-field solver (100) or sweeps of the Gibbs solver (6000).
+    random_state : int, RandomState or None, default=0
+        Seed of the partitions, the landmarks and the chains.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    posterior_ : ndarray of shape (n_samples,)
+        E[eta_n]: how far each training sample is believed.
+    log_odds_ : ndarray of shape (n_samples,)
+        Unsaturated log-odds of the same, for ranking; smaller is more anomalous.
+    multipliers_ : ndarray of shape (n_samples,)
+        lambda_n of the margin constraints.
+    entropy_multipliers_, coverage_multipliers_ : ndarray of shape (2,)
+        mu_z and kappa_z, per sample.
+    distances_ : ndarray of shape (n_samples,)
+        d_n in units of its class's median.
+    coverage_ : ndarray of shape (2,)
+        Coverage used for each class.
+    contamination_ : tuple of two, or None
+        The estimate behind ``coverage="auto"``: fraction, evidence in nats, separation.
+    dual_value_ : float
+        Value of the dual (of its mean-field form), equal to the divergence from the prior.
+    kkt_residuals_ : dict
+        Violation of each optimality condition at the solution.
+    converged_ : bool
+    n_iter_ : int
+
+    References
+    ----------
+    T. Xie, N. Nasrabadi, A. Hero: Learning to classify with possible sensor failures.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pipeline.learners import GEMMEDClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(-2, 1, (60, 2)), rng.normal(2, 1, (60, 2)), rng.normal(0, 40, (20, 2))]
+    >>> y = np.r_[np.zeros(60), np.ones(60), np.arange(20) % 2].astype(int)
+    >>> model = GEMMEDClassifier(kernel="linear").fit(X, y)
+    >>> int((model.posterior_[120:] < 0.5).sum()), int((model.posterior_[:120] < 0.5).sum())
+    (20, 0)
+    >>> model.predict([[-3, -3], [3, 3]])
+    array([0, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "rbf",
+        gamma: str | float = "median",
+        C: float = 1.0,
+        amplitude: float = 0.3,
+        coverage: str | float = "auto",
+        slack: float = 0.1,
+        prior: float = 0.95,
+        n_neighbors: int | None = None,
+        graph: str = "bipartite",
+        n_partitions: int = 5,
+        solver: str = "mean-field",
+        step_sizes: tuple[float, float, float] = (0.05, 0.05, 0.05),
+        kernel_rank: str | int | None = "auto",
+        tol: float | None = None,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.C = C
+        self.amplitude = amplitude
+        self.coverage = coverage
+        self.slack = slack
+        self.prior = prior
+        self.n_neighbors = n_neighbors
+        self.graph = graph
+        self.n_partitions = n_partitions
+        self.solver = solver
+        self.step_sizes = step_sizes
+        self.kernel_rank = kernel_rank
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Learn from possibly corrupted samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Two classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            A sample of weight w counts as w copies that are kept or refused together.
+        groups : array-like of shape (n_samples,), optional
+            Samples of one group (a recording) are never each other's neighbours.
+        """
+        self._check_parameters()
+        precomputed = self.kernel == "precomputed"
+        X, signs, self.classes_ = _checks.binary_problem(self, X, y, precomputed=precomputed)
+        weights = _checks.sample_weights(sample_weight, X, signs)
+        group_numbers = _checks.group_numbers(groups, len(X))
+        rng = check_random_state(self.random_state)
+        neighbourhoods = Neighbourhoods.choose(
+            (signs > 0).astype(np.int64),
+            group_numbers,
+            weights > 0,
+            graph=self.graph,
+            n_partitions=self.n_partitions,
+            n_neighbors=self.n_neighbors,
+            rng=rng,
+        )
+        geometry = measure(
+            X,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            kernel_rank=self.kernel_rank,
+            usable=weights > 0,
+            rng=rng,
+            neighbourhoods=neighbourhoods,
+        )
+        assert geometry.graph is not None
+        lengths, _ = neighbourhoods.edge_lengths(geometry.graph)
+        problem = self._problem(signs, weights, lengths, group_numbers)
+        self._learn(X, geometry, problem, group_numbers, rng)
+        self._remember_retained(X, geometry.graph, problem.classes, neighbourhoods.n_neighbors)
+        return self
+
+    def _check_parameters(self) -> None:
+        check_kernel(self.kernel, self.gamma, self.kernel_rank)
+        check_machine(self.C, self.amplitude)
+        _checks.coverage(self.coverage)
+        _checks.number(self.slack, "slack", above=0, cure="0.1 is usual; small values mean plain screening")
+        _checks.number(self.prior, "prior", above=0, below=1, cure="0.95 is usual; below 0.9 fits may collapse")
+        check_graph(self.graph, self.n_partitions, self.n_neighbors)
+        _checks.one_of(self.solver, "solver", ("mean-field", "gibbs"))
+        if self.tol is not None:
+            _checks.number(self.tol, "tol", above=0, cure="leave it None for the solver's own")
+        if self.max_iter is not None:
+            _checks.whole_number(self.max_iter, "max_iter", least=1, cure="leave it None for the solver's own")
+        if len(self.step_sizes) != 3:
+            raise ValueError(
+                f"step_sizes={self.step_sizes!r} must hold three numbers, for lambda, mu and kappa; "
+                "(0.05, 0.05, 0.05) is usual"
+            )
+        for size in self.step_sizes:
+            _checks.number(size, "step_sizes", above=0, cure="give three positive steps; 0.05 is usual")
+
+    def _problem(self, signs: Floats, weights: Floats, lengths: Floats, groups: Integers) -> GEMMEDProblem:
+        """Distances in units of the class median, coverage and entropy budget of each class."""
+        classes = (signs > 0).astype(np.int64)
+        distances = lengths.copy()
+        for z in (0, 1):
+            distances[classes == z] /= _unit(lengths[(classes == z) & (weights > 0)])
+        self.contamination_: tuple[Contamination, ...] | None = None
+        if self.coverage == "auto":
+            used = weights > 0
+            coverage, self.contamination_ = coverages(distances[used], classes[used], groups[used])
+        else:
+            coverage = np.full(2, float(self.coverage))
+        sizes = np.bincount(classes[weights > 0], minlength=2)
+        # The last half sample of a class may always be doubted: a posterior is never exactly one.
+        self.coverage_ = np.minimum(coverage, 1.0 - 0.5 / sizes)
+        self.distances_ = distances
+        # Refusing more of one class must not make the other one likelier.
+        balance = self.coverage_.mean() / self.coverage_
+        weights = weights * balance[classes]
+        return GEMMEDProblem(
+            y=signs,
+            weights=weights,
+            distances=distances,
+            coverage=self.coverage_,
+            budget=entropy_budget(distances, classes, weights, self.coverage_, self.slack),
+            prior_log_odds=float(np.log(self.prior / (1.0 - self.prior))),
+            amplitude=self.amplitude,
+            box=box(self.C, self.amplitude),
+            offset_variance=self.amplitude,
+        )
+
+    def _learn(
+        self,
+        X: Floats,
+        geometry: Geometry,
+        problem: GEMMEDProblem,
+        groups: Integers,
+        rng: np.random.RandomState,
+    ) -> None:
+        solution = self._solve(geometry, problem, rng)
+        self.posterior_ = solution.posterior
+        self.log_odds_ = solution.log_odds
+        self.multipliers_ = solution.multipliers
+        self.entropy_multipliers_ = solution.mu
+        self.coverage_multipliers_ = solution.kappa
+        self.dual_value_ = solution.dual_value
+        self.kkt_residuals_ = solution.residuals
+        self.n_iter_ = solution.n_iter
+        self.converged_ = solution.converged
+        self._warn(solution, problem)
+        coupling = problem.amplitude * geometry.gram.diagonal + problem.offset_variance
+        med = MEDProblem(
+            problem.y,
+            problem.weights * solution.posterior,
+            problem.weights * coupling * (1.0 - solution.posterior),
+            problem.amplitude,
+            problem.box,
+            problem.offset_variance,
+        )
+        self._discriminant = discriminant(X, geometry, med, solution.multipliers, solution.offset, groups, rng)
+
+    def _solve(self, geometry: Geometry, problem: GEMMEDProblem, rng: np.random.RandomState) -> JointSolution:
+        if self.solver == "gibbs":
+            return solve_gibbs(
+                geometry.gram,
+                problem,
+                tolerance=self.tol or 0.02,
+                max_iter=self.max_iter or 6000,
+                step_sizes=self.step_sizes,
+                rng=rng,
+            )
+        return solve_mean_field(geometry.gram, problem, tolerance=self.tol or 1e-4, max_iter=self.max_iter or 100)
+
+    def _warn(self, solution: JointSolution, problem: GEMMEDProblem) -> None:
+        """Say aloud when the fit is not what it should be."""
+        if not solution.converged:
+            worst = max(solution.residuals, key=lambda name: solution.residuals[name])
+            warnings.warn(
+                f"{self.solver} stopped after {solution.n_iter} iterations with the {worst} residual at "
+                f"{solution.residuals[worst]:.2g}; raise max_iter or amplitude, or lower C",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        kept = [int(((problem.classes == z) & (solution.posterior > 0.5)).sum()) for z in (0, 1)]
+        if min(kept) < 2 or not np.any(solution.multipliers * solution.posterior > 1e-8):
+            self.converged_ = False
+            warnings.warn(
+                f"the fit has collapsed: it keeps {kept[0]} and {kept[1]} samples of the two classes; "
+                "raise prior or coverage, or lower C",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _remember_retained(self, X: Floats, graph: Graph, classes: Integers, n_neighbors: int) -> None:
+        """Keep what `p_values` compares new samples with: per class, the samples not refused."""
+        self._nominal: list[LeaveOneOut] = []
+        for z in (0, 1) if self.kernel != "precomputed" else ():
+            members = (self.posterior_ > 0.5) & (classes == z)
+            k = min(n_neighbors, int(members.sum()) - 1)
+            if k >= 1:
+                lengths, radii = graph.leave_one_out(k, among=members)
+                points = np.ascontiguousarray(X[members].T)
+                self._nominal.append(LeaveOneOut(points, lengths[members], radii[members], k))
+
+    def decision_function(self, X: Any) -> Floats:
+        """E f(x): positive for ``classes_[1]``."""
+        X = self._checked(X)
+        return self._discriminant.decision(X)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities, calibrated on margins of training samples (groups) that were left out."""
+        X = self._checked(X)
+        return self._discriminant.probabilities(X)
+
+    def p_values(self, X: Any) -> Floats:
+        """Conformal p-value of each new sample against the retained training samples.
+
+        The larger of the two classes' p-values: a nominal sample of either class falls to
+        alpha or below with probability at most alpha, as far as the retained samples are a fair sample of it.
+        """
+        X = self._checked(X)
+        if self.kernel == "precomputed":
+            raise ValueError(
+                "kernel='precomputed' hides the samples that p_values must measure; "
+                "fit with kernel='rbf', 'linear' or 'cosine', or use GEMDetector"
+            )
+        if not self._nominal:
+            raise ValueError("p_values has nothing to compare with: the fit refused nearly every sample")
+        return np.max([nominal.p_values(X) for nominal in self._nominal], axis=0)
+
+
+def _unit(lengths: Floats) -> float:
+    """Median edge length; where most samples coincide, the mean of the others, or one."""
+    median = float(np.median(lengths))
+    if median > 0:
+        return median
+    positive = lengths[lengths > 0]
+    return float(positive.mean()) if len(positive) else 1.0
