@@ -74,17 +74,20 @@ def binary_problem(estimator: BaseEstimator, X: Any, y: Any, *, precomputed: boo
     y = column_or_1d(y, warn=True)
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} labels for {len(X)} samples; give one label per sample")
-    check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    check_classification_targets(y)
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    classes, index = np.unique(y, return_inverse=True)
+    # Two whole or named labels are binary; anything else is for scikit-learn to name.
+    plainly_binary = len(classes) == 2 and (y.dtype.kind in "biuUS" or _all_whole(classes))
+    kind = "binary" if plainly_binary else type_of_target(y, input_name="y", raise_unknown=True)
     if kind != "binary":
+        check_classification_targets(y)
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {kind}. "
             "Wrap the estimator in sklearn.multiclass.OneVsRestClassifier for more classes"
         )
-    classes, index = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y holds one class only, {classes[0]!r}; give samples of two classes")
+        raise ValueError(f"y holds one class only, {classes[0]}; give samples of two classes")
     if precomputed:
         _check_gram(X)
     elif np.ptp(X, axis=0).max() == 0.0:
@@ -93,6 +96,10 @@ def binary_problem(estimator: BaseEstimator, X: Any, y: Any, *, precomputed: boo
             "check the features for a dead sensor or a constant column"
         )
     return X, np.where(index == 1, 1.0, -1.0), classes
+
+
+def _all_whole(labels: Any) -> bool:
+    return labels.dtype.kind == "f" and bool(np.all(labels == np.round(labels)))
 
 
 def _check_gram(K: Floats) -> None:
@@ -130,7 +137,7 @@ def group_numbers(groups: Any, n_samples: int) -> Integers:
     numbers: Integers = np.unique(groups, return_inverse=True)[1].astype(np.int64)
     if numbers.max() == 0:
         raise ValueError(
-            f"groups holds the single group {groups[0]!r}, so no sample has a neighbour in another group; "
+            f"groups holds the single group {groups[0]}, so no sample has a neighbour in another group; "
             "leave groups out or give at least two"
         )
     return numbers

@@ -71,32 +71,45 @@ def half_codes(halves: Integers) -> Integers:
 
 @njit(cache=True)
 def _distances_to_all(x: Floats, points: Floats, out: Floats) -> None:
-    """Squared distances, without the cancellation of the matrix-product form."""
+    """Squared distances, without the cancellation of the matrix-product form.
+
+    Four features at a time: the running sum then stays in a register for four terms.
+    """
     out[:] = 0.0
-    for feature in range(points.shape[0]):
-        value = x[feature]
-        row = points[feature]
+    n_features = points.shape[0]
+    whole = n_features - n_features % 4
+    for feature in range(0, whole, 4):
+        a, b, c, d = points[feature], points[feature + 1], points[feature + 2], points[feature + 3]
+        x_a, x_b, x_c, x_d = x[feature], x[feature + 1], x[feature + 2], x[feature + 3]
         for n in range(len(out)):
-            difference = row[n] - value
-            out[n] += difference * difference
+            total = out[n]
+            total += (a[n] - x_a) * (a[n] - x_a)
+            total += (b[n] - x_b) * (b[n] - x_b)
+            total += (c[n] - x_c) * (c[n] - x_c)
+            total += (d[n] - x_d) * (d[n] - x_d)
+            out[n] = total
+    for feature in range(whole, n_features):
+        row, value = points[feature], x[feature]
+        for n in range(len(out)):
+            out[n] += (row[n] - value) * (row[n] - value)
 
 
-@njit(cache=True)
-def _insert(best: Floats, value: float) -> None:
-    """Put `value` into the sorted `best`, pushing out the largest."""
-    place = len(best) - 1
-    while place > 0 and best[place - 1] > value:
+@njit(cache=True, inline="always")
+def _insert(best: Floats, first: int, k: int, value: float) -> None:
+    """Put `value` into the sorted run ``best[first : first + k]``, pushing out the largest."""
+    place = first + k - 1
+    while place > first and best[place - 1] > value:
         best[place] = best[place - 1]
         place -= 1
     best[place] = value
 
 
-@njit(cache=True)
-def _mean_root(squares: Floats) -> float:
+@njit(cache=True, inline="always")
+def _mean_root(squares: Floats, first: int, k: int) -> float:
     total = 0.0
-    for value in squares:
-        total += np.sqrt(value)
-    return total / len(squares)
+    for place in range(first, first + k):
+        total += np.sqrt(squares[place])
+    return total / k
 
 
 @njit(cache=True)
@@ -111,8 +124,8 @@ def _leave_one_out(X: Floats, points: Floats, lengths: Floats, radii: Floats, k:
         nearest[:] = np.inf
         for i in range(n):
             if squares[i] < nearest[k - 1]:
-                _insert(nearest, squares[i])
-        length = _mean_root(nearest)
+                _insert(nearest, 0, k, squares[i])
+        length = _mean_root(nearest, 0, k)
         bar = length * (1.0 - _TIE)
         count = 1
         for i in range(n):
@@ -126,37 +139,73 @@ def _leave_one_out(X: Floats, points: Floats, lengths: Floats, radii: Floats, k:
 
 
 @njit(cache=True)
+def _near_candidates(squares: Floats, wanted: int, chosen: Integers) -> int:
+    """List at least `wanted` samples that hold all the nearest ones up to some radius; returns how many.
+
+    The radius is the `wanted`-th smallest of 64 interleaved minima: found without a branch, where
+    keeping sorted lists of all samples would mispredict one at every new neighbour.
+    """
+    n, lanes = len(squares), 64
+    minima = np.full(lanes, np.inf)
+    whole = n - n % lanes
+    for start in range(0, whole, lanes):
+        for lane in range(lanes):
+            minima[lane] = min(minima[lane], squares[start + lane])
+    for lane in range(n - whole):
+        minima[lane] = min(minima[lane], squares[whole + lane])
+    minima.sort()
+    radius = minima[wanted - 1] if wanted <= lanes else np.inf
+    count = 0
+    for i in range(n):
+        chosen[count] = i
+        count += squares[i] <= radius
+    return count
+
+
+@njit(cache=True)
+def _nearest_per_half(
+    squares: Floats, chosen: Integers, codes: Integers, n_partitions: int, k: int, nearest: Floats
+) -> bool:
+    """Fill `nearest`, k sorted squares per half, from the chosen samples; False if a half has too few."""
+    nearest[:] = np.inf
+    for i in chosen:
+        value = squares[i]
+        for q in range(n_partitions):
+            first = (2 * q + ((codes[i] >> q) & 1)) * k
+            if value < nearest[first + k - 1]:
+                _insert(nearest, first, k, value)
+    for half in range(2 * n_partitions):
+        if nearest[half * k + k - 1] == np.inf:
+            return False
+    return True
+
+
+@njit(cache=True)
 def _bipartite(
     X: Floats, points: Floats, lengths: Floats, codes: Integers, n_partitions: int, k: int
 ) -> tuple[Floats, Floats]:
     n = points.shape[1]
+    n_halves = 2 * n_partitions
     out = np.empty(len(X))
     p = np.empty(len(X))
     squares = np.empty(n)
-    nearest = np.empty((n_partitions, 2, k))
-    to_half = np.empty((n_partitions, 2))
+    chosen = np.empty(n, dtype=np.int64)
+    everyone = np.arange(n)
+    nearest = np.empty(n_halves * k)
+    to_half = np.empty(n_halves)
     against = np.empty(1 << n_partitions)
     for m in range(len(X)):
         _distances_to_all(X[m], points, squares)
-        nearest[:] = np.inf
-        farthest = np.inf
-        for i in range(n):
-            if squares[i] >= farthest:
-                continue
-            farthest = 0.0
-            for q in range(n_partitions):
-                best = nearest[q, (codes[i] >> q) & 1]
-                if squares[i] < best[k - 1]:
-                    _insert(best, squares[i])
-                farthest = max(farthest, nearest[q, 0, k - 1], nearest[q, 1, k - 1])
-        for q in range(n_partitions):
-            to_half[q, 0] = _mean_root(nearest[q, 0])
-            to_half[q, 1] = _mean_root(nearest[q, 1])
+        found = _near_candidates(squares, 5 * k + 5, chosen)
+        if not _nearest_per_half(squares, chosen[:found], codes, n_partitions, k, nearest):
+            _nearest_per_half(squares, everyone, codes, n_partitions, k, nearest)
+        for half in range(n_halves):
+            to_half[half] = _mean_root(nearest, half * k, k)
         for code in range(len(against)):
             total = 0.0
             for q in range(n_partitions):
                 # A sample of half h was measured against half 1 - h.
-                total += to_half[q, 1 - ((code >> q) & 1)]
+                total += to_half[2 * q + 1 - ((code >> q) & 1)]
             against[code] = total * (1.0 - _TIE) / n_partitions
         count = 1
         for i in range(n):

@@ -136,7 +136,7 @@ def _two_populations(x: Floats) -> tuple[float, float, float, float, float, floa
                 lower_2 += (1.0 - share) * value * value
             if likelihood > best[5]:
                 best = (p, m0, s0, m1, s1, likelihood)
-            if abs(likelihood - last) < 1e-4:
+            if abs(likelihood - last) < 1e-3:
                 break
             last = likelihood
             lower = n - upper

@@ -101,6 +101,31 @@ def meet_constraints(
     base: Floats,
     d: Floats,
     w: Floats,
+    classes: Integers,
+    budget: Floats,
+    coverage: Floats,
+    mu: Floats,
+    kappa: Floats,
+) -> tuple[Floats, bool]:
+    """Log-odds ``base + w(kappa - mu d)`` whose multipliers, updated in place, meet all class constraints."""
+    log_odds = np.empty_like(base)
+    all_met = True
+    for z in range(2):
+        own = np.flatnonzero(classes == z)
+        mu[z], kappa[z], met = _meet_constraints_of_class(
+            base[own], d[own], w[own], budget[z], coverage[z], mu[z], kappa[z]
+        )
+        all_met = all_met and met
+        for n in own:
+            log_odds[n] = base[n] + w[n] * (kappa[z] - mu[z] * d[n])
+    return log_odds, all_met
+
+
+@njit(cache=True)
+def _meet_constraints_of_class(
+    base: Floats,
+    d: Floats,
+    w: Floats,
     budget: float,
     coverage: float,
     mu: float,

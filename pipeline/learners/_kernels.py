@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pipeline.learners._graphs import DistanceRows, Floats, TableBuilder
+from pipeline.learners._graphs import DistanceRows, EuclideanRows, Floats, TableBuilder
 from pipeline.learners._weighted_med import (
     MEDProblem,
     MEDSolution,
@@ -70,10 +70,10 @@ def _width(gamma: str | float, X: Floats, rng: np.random.RandomState) -> float:
     if gamma == "scale":
         return 1.0 / (X.shape[1] * X.var())
     if gamma == "median":
-        from scipy.spatial.distance import pdist
-
         some = X if len(X) <= 128 else X[np.sort(rng.permutation(len(X))[:128])]
-        squared = pdist(some, "sqeuclidean")
+        square = EuclideanRows(some).block(0, len(some))
+        # All entries but the diagonal, which lies every n + 1 places.
+        squared = square.ravel()[1:].reshape(len(some) - 1, len(some) + 1)[:, :-1]
         return 1.0 / (float(np.median(squared)) or float(squared.mean()))
     return float(gamma)
 

@@ -52,21 +52,23 @@ class _Rounds:
     def __init__(self, gram: Gram, problem: GEMMEDProblem, tolerance: float) -> None:
         self._gram, self._problem, self._tolerance = gram, problem, tolerance
         self._self_coupling = problem.amplitude * gram.diagonal + problem.offset_variance
-        self._members = [problem.classes == z for z in (0, 1)]
+        self._classes = problem.classes
         self.mu, self.kappa = np.zeros(2), np.zeros(2)
         self.constraints_met = True
 
     def constrained(self, base: Floats) -> Floats:
         """Log-odds from `base` with the multipliers that make both constraints hold."""
-        problem, log_odds = self._problem, np.empty_like(base)
-        self.constraints_met = True
-        for z, members in enumerate(self._members):
-            d, w = problem.distances[members], problem.weights[members]
-            self.mu[z], self.kappa[z], met = meet_constraints(
-                base[members], d, w, problem.budget[z], problem.coverage[z], self.mu[z], self.kappa[z]
-            )
-            self.constraints_met &= met
-            log_odds[members] = base[members] + w * (self.kappa[z] - self.mu[z] * d)
+        problem = self._problem
+        log_odds, self.constraints_met = meet_constraints(
+            base,
+            problem.distances,
+            problem.weights,
+            self._classes,
+            problem.budget,
+            problem.coverage,
+            self.mu,
+            self.kappa,
+        )
         return log_odds
 
     def state(self, base: Floats, log_odds: Floats, start: Floats | None) -> _State:
