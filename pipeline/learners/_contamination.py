@@ -35,7 +35,7 @@ SEPARATION_NEEDED = 1.4
 """Distance of the two means in sums of their deviations; tails of clean classes reach 1.3."""
 
 
-COMPANY_EVIDENCE = -2.0
+COMPANY_EVIDENCE = -1.0
 COMPANY_SEPARATION = 1.2
 """What suffices once another class is known to be contaminated: faults seldom choose a class."""
 
@@ -114,7 +114,7 @@ def _two_populations(x: Floats) -> tuple[float, float, float, float, float, floa
         m0, s0 = x[:cut].mean(), max(x[:cut].std(), floor)
         m1, s1 = x[cut:].mean(), max(x[cut:].std(), floor)
         p = (n - cut) / n
-        last = -np.inf
+        last = likelihood = -np.inf
         for _ in range(150):
             likelihood = -0.5 * n * math.log(2.0 * math.pi)
             upper = upper_1 = upper_2 = lower_1 = lower_2 = 0.0
@@ -134,8 +134,6 @@ def _two_populations(x: Floats) -> tuple[float, float, float, float, float, floa
                 upper_2 += share * value * value
                 lower_1 += (1.0 - share) * value
                 lower_2 += (1.0 - share) * value * value
-            if likelihood > best[5]:
-                best = (p, m0, s0, m1, s1, likelihood)
             if abs(likelihood - last) < 1e-3:
                 break
             last = likelihood
@@ -148,6 +146,9 @@ def _two_populations(x: Floats) -> tuple[float, float, float, float, float, floa
             common = LIKENESS * (around_0 + around_1)
             s1 = max(math.sqrt(max(around_1 + common, 0.0) / (upper + LIKENESS * n)), floor)
             s0 = max(math.sqrt(max(around_0 + common, 0.0) / (lower + LIKENESS * n)), floor)
+        # Only a settled state counts: the pulls above make the first iterates the likelier ones at times.
+        if likelihood > best[5]:
+            best = (p, m0, s0, m1, s1, likelihood)
     return best
 
 

@@ -52,6 +52,7 @@ def discriminant(
     multipliers: Floats,
     offset: float,
     groups: Integers,
+    calibration_weights: Floats,
     rng: np.random.RandomState,
 ) -> Discriminant:
     """Assemble f from its multipliers, and calibrate it on margins of samples it has not seen."""
@@ -63,7 +64,7 @@ def discriminant(
         columns = geometry.nystroem.landmarks
         coefficients = geometry.nystroem.whitening @ (geometry.gram.factor().T @ weighted)
     honest = _cross_fitted_decision(geometry, problem, multipliers, groups, rng)
-    slopes = fit_slopes(honest, problem.y, problem.weights)
+    slopes = fit_slopes(honest, problem.y, calibration_weights)
     basis = X[:0] if geometry.kernel.name == "precomputed" else X[columns]
     return Discriminant(geometry.kernel, basis, columns, coefficients, offset, slopes)
 

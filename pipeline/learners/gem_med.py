@@ -15,7 +15,7 @@ from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._conformal import LeaveOneOut
 from pipeline.learners._contamination import Contamination, coverages
 from pipeline.learners._discriminant import box, check_machine, discriminant
-from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget
+from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget, sigmoid
 from pipeline.learners._geometry import Geometry, Neighbourhoods, check_graph, check_kernel, measure
 from pipeline.learners._gibbs import solve_gibbs
 from pipeline.learners._graphs import Floats, Graph, Integers
@@ -278,7 +278,16 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
             problem.box,
             problem.offset_variance,
         )
-        self._discriminant = discriminant(X, geometry, med, solution.multipliers, solution.offset, groups, rng)
+        self._discriminant = discriminant(
+            X,
+            geometry,
+            med,
+            solution.multipliers,
+            solution.offset,
+            groups,
+            problem.weights * _nominal_by_distance(problem, solution),
+            rng,
+        )
 
     def _solve(self, geometry: Geometry, problem: GEMMEDProblem, rng: np.random.RandomState) -> JointSolution:
         if self.solver == "gibbs":
@@ -348,6 +357,16 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
         if not self._nominal:
             raise ValueError("p_values has nothing to compare with: the fit refused nearly every sample")
         return np.max([nominal.p_values(X) for nominal in self._nominal], axis=0)
+
+
+def _nominal_by_distance(problem: GEMMEDProblem, solution: JointSolution) -> Floats:
+    """Posterior without the margin's say.
+
+    Calibration must not be told by the classifier itself which of its errors to overlook.
+    """
+    z = problem.classes
+    evidence = problem.weights * (solution.kappa[z] - solution.mu[z] * problem.distances)
+    return sigmoid(problem.prior_log_odds + evidence)
 
 
 def _unit(lengths: Floats) -> float:

@@ -137,7 +137,7 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
         self.converged_ = solution.converged
         self.n_iter_ = max(solution.n_steps, 1)
         self._discriminant = discriminant(
-            X, geometry, problem, solution.multipliers, solution.offset, group_numbers, rng
+            X, geometry, problem, solution.multipliers, solution.offset, group_numbers, weights, rng
         )
         return self
 
