@@ -2,14 +2,15 @@
 
 Two calibrations, both with ``p = (1 + #{i: length_i >= length(x)}) / (N + 1)``:
 
-* `LeaveOneOut`: sample i and the new one trade places in full. Each training sample's edges are recomputed with
-  the new sample among its possible neighbours, so all N + 1 lengths are exchangeable and the
+* `LeaveOneOut`: sample i and the new one trade places in full. Each training sample's edges are recomputed
+  with the new sample among its possible neighbours, so all N + 1 lengths are exchangeable and the
   false-alarm rate is at most alpha in finite samples.
 * `Bipartite`: for each i the new sample is measured against just the halves that i was measured
   against (cross-conformal), averaged over the partitions.
 
-Samples are stored feature by feature: the innermost loop runs over samples, needs no reordering of
-sums to be vectorised, and so gives the same bits everywhere.
+A new sample's cost is reading the training samples once. They are therefore scanned in single precision
+first, which only has to tell who may be near; whoever may is measured again in double precision. The result
+is that of double precision throughout.
 """
 
 from __future__ import annotations
@@ -18,36 +19,63 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from pipeline.learners._graphs import Floats, Integers
 
+Singles = NDArray[np.float32]
+
 _TIE = 1e-9
 """Lengths that differ by less, relatively, are equal: rounding must not decide a rank."""
+
+_LANES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The training samples twice: as they are, and scaled to single precision, feature by feature."""
+
+    points: Floats
+    """Shape (n_samples, n_features)."""
+    centre: Floats
+    scale: float
+    coarse: Singles
+    """Shape (n_features, n_samples), within -1 to 1: the innermost loop runs over samples."""
+
+    @classmethod
+    def of(cls, X: Floats) -> Scan:
+        centre = np.median(X, axis=0)
+        centred = X - centre
+        scale = float(np.abs(centred).max()) or 1.0
+        return cls(np.ascontiguousarray(X), centre, scale, np.ascontiguousarray((centred / scale).T.astype(np.float32)))
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut:
     """Calibration of the leave-one-out graph."""
 
-    points: Floats
-    """Shape (n_features, n_samples)."""
+    scan: Scan
     lengths: Floats
     radii: Floats
     """Distance of each sample to its farthest counted neighbour."""
     n_neighbors: int
 
     def lengths_of(self, X: Floats) -> Floats:
-        return _leave_one_out(X, self.points, self.lengths, self.radii, self.n_neighbors)[0]
+        return self._measure(X)[0]
 
     def p_values(self, X: Floats) -> Floats:
-        return _leave_one_out(X, self.points, self.lengths, self.radii, self.n_neighbors)[1]
+        return self._measure(X)[1]
+
+    def _measure(self, X: Floats) -> tuple[Floats, Floats]:
+        s = self.scan
+        return _leave_one_out(X, s.points, s.centre, s.scale, s.coarse, self.lengths, self.radii, self.n_neighbors)
 
 
 @dataclass(frozen=True, slots=True)
 class Bipartite:
     """Calibration of the bipartite graph, cross-fitted over several partitions."""
 
-    points: Floats
+    scan: Scan
     lengths: Floats
     codes: Integers
     """Bit q says which half of partition q the sample is in."""
@@ -61,7 +89,10 @@ class Bipartite:
         return self._measure(X)[1]
 
     def _measure(self, X: Floats) -> tuple[Floats, Floats]:
-        return _bipartite(X, self.points, self.lengths, self.codes, self.n_partitions, self.n_neighbors)
+        s = self.scan
+        return _bipartite(
+            X, s.points, s.centre, s.scale, s.coarse, self.lengths, self.codes, self.n_partitions, self.n_neighbors
+        )
 
 
 def half_codes(halves: Integers) -> Integers:
@@ -70,17 +101,22 @@ def half_codes(halves: Integers) -> Integers:
 
 
 @njit(cache=True)
-def _distances_to_all(x: Floats, points: Floats, out: Floats) -> None:
-    """Squared distances, without the cancellation of the matrix-product form.
+def _coarse_squares(x: Floats, centre: Floats, scale: float, coarse: Singles, out: Singles) -> float:
+    """Squared distances in scaled single precision; returns a bound on the error of their roots.
 
     Four features at a time: the running sum then stays in a register for four terms.
     """
-    out[:] = 0.0
-    n_features = points.shape[0]
+    out[:] = np.float32(0.0)
+    n_features = coarse.shape[0]
     whole = n_features - n_features % 4
+    largest = 1.0
     for feature in range(0, whole, 4):
-        a, b, c, d = points[feature], points[feature + 1], points[feature + 2], points[feature + 3]
-        x_a, x_b, x_c, x_d = x[feature], x[feature + 1], x[feature + 2], x[feature + 3]
+        a, b, c, d = coarse[feature], coarse[feature + 1], coarse[feature + 2], coarse[feature + 3]
+        x_a = np.float32((x[feature] - centre[feature]) / scale)
+        x_b = np.float32((x[feature + 1] - centre[feature + 1]) / scale)
+        x_c = np.float32((x[feature + 2] - centre[feature + 2]) / scale)
+        x_d = np.float32((x[feature + 3] - centre[feature + 3]) / scale)
+        largest = max(largest, abs(x_a), abs(x_b), abs(x_c), abs(x_d))
         for n in range(len(out)):
             total = out[n]
             total += (a[n] - x_a) * (a[n] - x_a)
@@ -89,9 +125,49 @@ def _distances_to_all(x: Floats, points: Floats, out: Floats) -> None:
             total += (d[n] - x_d) * (d[n] - x_d)
             out[n] = total
     for feature in range(whole, n_features):
-        row, value = points[feature], x[feature]
+        row = coarse[feature]
+        value = np.float32((x[feature] - centre[feature]) / scale)
+        largest = max(largest, abs(value))
         for n in range(len(out)):
             out[n] += (row[n] - value) * (row[n] - value)
+    # Rounding: 6e-8 of each coordinate, and of each partial sum.
+    return 2.5e-7 * np.sqrt(n_features) * largest * (1.0 + 0.5 * np.sqrt(n_features))
+
+
+@njit(cache=True)
+def _exact_square(x: Floats, point: Floats) -> float:
+    total = 0.0
+    for feature in range(len(x)):
+        total += (point[feature] - x[feature]) * (point[feature] - x[feature])
+    return total
+
+
+@njit(cache=True)
+def _near(coarse_squares: Singles, error: float, wanted: int, chosen: Integers) -> tuple[int, float]:
+    """List all samples that may lie within some radius of the new one, at least `wanted`.
+
+    Returns how many, and the radius (scaled). It comes from the `wanted`-th smallest of interleaved minima, found
+    without a branch, where a sorted list of all samples would mispredict one at every new neighbour.
+    """
+    n = len(coarse_squares)
+    minima = np.full(_LANES, np.float32(np.inf))
+    whole = n - n % _LANES
+    for start in range(0, whole, _LANES):
+        for lane in range(_LANES):
+            minima[lane] = min(minima[lane], coarse_squares[start + lane])
+    for lane in range(n - whole):
+        minima[lane] = min(minima[lane], coarse_squares[whole + lane])
+    minima.sort()
+    radius = np.inf
+    if wanted <= min(_LANES, n):
+        radius = np.sqrt(minima[wanted - 1]) + error
+    bound = np.float32((radius + error) * (radius + error) * (1.0 + 1e-6))
+    count = 0
+    for i in range(n):
+        chosen[count] = i
+        # Not "<=": what overflowed to NaN may be near.
+        count += not (coarse_squares[i] > bound)
+    return count, radius
 
 
 @njit(cache=True, inline="always")
@@ -113,92 +189,60 @@ def _mean_root(squares: Floats, first: int, k: int) -> float:
 
 
 @njit(cache=True)
-def _leave_one_out(X: Floats, points: Floats, lengths: Floats, radii: Floats, k: int) -> tuple[Floats, Floats]:
-    n = points.shape[1]
-    out = np.empty(len(X))
-    p = np.empty(len(X))
-    squares = np.empty(n)
-    nearest = np.empty(k)
-    for m in range(len(X)):
-        _distances_to_all(X[m], points, squares)
-        nearest[:] = np.inf
-        for i in range(n):
-            if squares[i] < nearest[k - 1]:
-                _insert(nearest, 0, k, squares[i])
-        length = _mean_root(nearest, 0, k)
-        bar = length * (1.0 - _TIE)
-        count = 1
-        for i in range(n):
-            candidate = lengths[i]
-            if squares[i] < radii[i] * radii[i]:
-                candidate -= (radii[i] - np.sqrt(squares[i])) / k
-            count += candidate >= bar
-        out[m] = length
-        p[m] = count / (n + 1)
-    return out, p
-
-
-@njit(cache=True)
-def _near_candidates(squares: Floats, wanted: int, chosen: Integers) -> int:
-    """List at least `wanted` samples that hold all the nearest ones up to some radius; returns how many.
-
-    The radius is the `wanted`-th smallest of 64 interleaved minima: found without a branch, where
-    keeping sorted lists of all samples would mispredict one at every new neighbour.
-    """
-    n, lanes = len(squares), 64
-    minima = np.full(lanes, np.inf)
-    whole = n - n % lanes
-    for start in range(0, whole, lanes):
-        for lane in range(lanes):
-            minima[lane] = min(minima[lane], squares[start + lane])
-    for lane in range(n - whole):
-        minima[lane] = min(minima[lane], squares[whole + lane])
-    minima.sort()
-    radius = minima[wanted - 1] if wanted <= lanes else np.inf
-    count = 0
-    for i in range(n):
-        chosen[count] = i
-        count += squares[i] <= radius
-    return count
-
-
-@njit(cache=True)
 def _nearest_per_half(
-    squares: Floats, chosen: Integers, codes: Integers, n_partitions: int, k: int, nearest: Floats
+    x: Floats,
+    points: Floats,
+    chosen: Integers,
+    codes: Integers,
+    n_partitions: int,
+    k: int,
+    reach: float,
+    nearest: Floats,
 ) -> bool:
-    """Fill `nearest`, k sorted squares per half, from the chosen samples; False if a half has too few."""
+    """Fill `nearest`, k sorted squares per half, from the chosen samples.
+
+    False if some half has fewer than k within `reach`: then samples that were not chosen may be nearer.
+    """
     nearest[:] = np.inf
     for i in chosen:
-        value = squares[i]
+        value = _exact_square(x, points[i])
         for q in range(n_partitions):
             first = (2 * q + ((codes[i] >> q) & 1)) * k
             if value < nearest[first + k - 1]:
                 _insert(nearest, first, k, value)
+    farthest = 0.0
     for half in range(2 * n_partitions):
-        if nearest[half * k + k - 1] == np.inf:
-            return False
-    return True
+        farthest = max(farthest, nearest[half * k + k - 1])
+    return farthest <= reach * reach
 
 
 @njit(cache=True)
 def _bipartite(
-    X: Floats, points: Floats, lengths: Floats, codes: Integers, n_partitions: int, k: int
+    X: Floats,
+    points: Floats,
+    centre: Floats,
+    scale: float,
+    coarse: Singles,
+    lengths: Floats,
+    codes: Integers,
+    n_partitions: int,
+    k: int,
 ) -> tuple[Floats, Floats]:
-    n = points.shape[1]
+    n = len(points)
     n_halves = 2 * n_partitions
     out = np.empty(len(X))
     p = np.empty(len(X))
-    squares = np.empty(n)
+    squares = np.empty(n, dtype=np.float32)
     chosen = np.empty(n, dtype=np.int64)
-    everyone = np.arange(n)
     nearest = np.empty(n_halves * k)
     to_half = np.empty(n_halves)
     against = np.empty(1 << n_partitions)
     for m in range(len(X)):
-        _distances_to_all(X[m], points, squares)
-        found = _near_candidates(squares, 5 * k + 5, chosen)
-        if not _nearest_per_half(squares, chosen[:found], codes, n_partitions, k, nearest):
-            _nearest_per_half(squares, everyone, codes, n_partitions, k, nearest)
+        x = X[m]
+        error = _coarse_squares(x, centre, scale, coarse, squares)
+        found, radius = _near(squares, error, 5 * k + 5, chosen)
+        if not _nearest_per_half(x, points, chosen[:found], codes, n_partitions, k, radius * scale, nearest):
+            _nearest_per_half(x, points, np.arange(n), codes, n_partitions, k, np.inf, nearest)
         for half in range(n_halves):
             to_half[half] = _mean_root(nearest, half * k, k)
         for code in range(len(against)):
@@ -211,5 +255,47 @@ def _bipartite(
         for i in range(n):
             count += lengths[i] >= against[codes[i]]
         out[m] = to_half.mean()
+        p[m] = count / (n + 1)
+    return out, p
+
+
+@njit(cache=True)
+def _leave_one_out(
+    X: Floats,
+    points: Floats,
+    centre: Floats,
+    scale: float,
+    coarse: Singles,
+    lengths: Floats,
+    radii: Floats,
+    k: int,
+) -> tuple[Floats, Floats]:
+    n = len(points)
+    out = np.empty(len(X))
+    p = np.empty(len(X))
+    squares = np.empty(n, dtype=np.float32)
+    chosen = np.empty(n, dtype=np.int64)
+    nearest = np.empty(k)
+    for m in range(len(X)):
+        x = X[m]
+        error = _coarse_squares(x, centre, scale, coarse, squares)
+        found, _ = _near(squares, error, k, chosen)
+        nearest[:] = np.inf
+        for i in chosen[:found]:
+            value = _exact_square(x, points[i])
+            if value < nearest[k - 1]:
+                _insert(nearest, 0, k, value)
+        length = _mean_root(nearest, 0, k)
+        bar = length * (1.0 - _TIE)
+        count = 1
+        for i in range(n):
+            candidate = lengths[i]
+            reach = radii[i] / scale + error
+            if not (squares[i] > reach * reach * (1.0 + 1e-6)):
+                distance = np.sqrt(_exact_square(x, points[i]))
+                if distance < radii[i]:
+                    candidate -= (radii[i] - distance) / k
+            count += candidate >= bar
+        out[m] = length
         p[m] = count / (n + 1)
     return out, p

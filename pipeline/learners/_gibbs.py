@@ -39,7 +39,7 @@ _BURN_IN = 20
 _TEMPERATURES = 8
 
 
-class _Chains:
+class Chains:
     """The Markov chains, one column each."""
 
     def __init__(self, gram: Gram, problem: GEMMEDProblem, rng: np.random.RandomState) -> None:
@@ -77,7 +77,7 @@ class _Chains:
         return float(self._factor[0, -1] ** 2 * coefficients.sum())
 
 
-class _Ascent:
+class Ascent:
     """Adam's scaled steps with a 1/sqrt(t) decay, kept inside the feasible set."""
 
     def __init__(self, self_coupling: Floats, step_sizes: tuple[float, float, float], box: float) -> None:
@@ -101,7 +101,7 @@ class _Ascent:
         self.point = np.clip(moved, 0.0, self._ceiling)
 
 
-class _Dual:
+class SampledDual:
     """Fields, couplings and gradient of the dual at a point (lambda, mu, kappa)."""
 
     def __init__(self, problem: GEMMEDProblem) -> None:
@@ -126,13 +126,13 @@ class _Dual:
         share = np.bincount(z, weights=w * kept, minlength=2)
         return np.concatenate([by_lambda, used - totals * problem.budget, totals * problem.coverage - share])
 
-    def sampled_moments(self, point: Floats, chains: _Chains) -> tuple[Floats, Floats]:
+    def sampled_moments(self, point: Floats, chains: Chains) -> tuple[Floats, Floats]:
         """``E[eta]`` and ``E[eta y f]`` over the chains, after one sweep."""
         field, coupling = self.field_and_coupling(point)
         kept = sigmoid(chains.sweep(field, coupling))
         return kept.mean(axis=1), self.problem.y * chains.kept_decision(coupling)
 
-    def value(self, point: Floats, chains: _Chains) -> float:
+    def value(self, point: Floats, chains: Chains) -> float:
         """The dual by thermodynamic integration: ``d log Z_t / dt = E_t[eta'J eta] / 2`` from t = 0 to 1.
 
         At t = 0 the eta are independent and log Z is a sum; Gauss-Legendre nodes do the rest.
@@ -162,12 +162,12 @@ def solve_gibbs(
     rng: np.random.RandomState,
 ) -> JointSolution:
     """Projected stochastic ascent in stretches until the optimality conditions hold to `tolerance`."""
-    dual, chains = _Dual(problem), _Chains(gram, problem, rng)
+    dual, chains = SampledDual(problem), Chains(gram, problem, rng)
     self_coupling = problem.amplitude * gram.diagonal + problem.offset_variance
-    ascent = _Ascent(self_coupling, step_sizes, problem.box)
+    ascent = Ascent(self_coupling, step_sizes, problem.box)
     converged = False
     while not converged and ascent.n_steps < max_iter:
-        point = _average_of_stretch(dual, chains, ascent, min(_STRETCH, max_iter - ascent.n_steps))
+        point = average_of_stretch(dual, chains, ascent, min(_STRETCH, max_iter - ascent.n_steps))
         posterior, log_odds, residuals = _measure(dual, chains, point)
         converged = max(residuals.values()) <= tolerance
     l, mu, kappa = dual.split(point)
@@ -185,7 +185,7 @@ def solve_gibbs(
     )
 
 
-def _average_of_stretch(dual: _Dual, chains: _Chains, ascent: _Ascent, n_steps: int) -> Floats:
+def average_of_stretch(dual: SampledDual, chains: Chains, ascent: Ascent, n_steps: int) -> Floats:
     total, counted = np.zeros_like(ascent.point), 0
     for step in range(n_steps):
         ascent.step(dual.gradient(ascent.point, *dual.sampled_moments(ascent.point, chains)))
@@ -195,7 +195,7 @@ def _average_of_stretch(dual: _Dual, chains: _Chains, ascent: _Ascent, n_steps: 
     return total / counted
 
 
-def _measure(dual: _Dual, chains: _Chains, point: Floats) -> tuple[Floats, Floats, dict[str, float]]:
+def _measure(dual: SampledDual, chains: Chains, point: Floats) -> tuple[Floats, Floats, dict[str, float]]:
     """Posterior, log-odds and optimality conditions with the multipliers held still."""
     field, coupling = dual.field_and_coupling(point)
     for _ in range(_BURN_IN):

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.learners import _checks
-from pipeline.learners._conformal import Bipartite, LeaveOneOut, half_codes
+from pipeline.learners._conformal import Bipartite, LeaveOneOut, Scan, half_codes
 from pipeline.learners._geometry import Neighbourhoods, check_graph, distance_rows
 from pipeline.learners._graphs import Flags, Floats, minimal_entropy_set
 
@@ -126,14 +126,14 @@ class GEMDetector(OutlierMixin, BaseEstimator):
             builder.add(start, squared)
         self.edge_lengths_, self._radii = hoods.edge_lengths(hoods.graph(rows, builder))
         self.minimal_entropy_set_: Flags = minimal_entropy_set(self.edge_lengths_, self.coverage, weights)
-        points = np.ascontiguousarray(X.T)
+        scan = Scan.of(X)
         self._reference: Bipartite | LeaveOneOut
         if hoods.halves is None:
-            self._reference = LeaveOneOut(points, self.edge_lengths_, self._radii, self.n_neighbors_)
+            self._reference = LeaveOneOut(scan, self.edge_lengths_, self._radii, self.n_neighbors_)
             self._n_reference = len(X) - 1
         else:
             codes = half_codes(hoods.halves)
-            self._reference = Bipartite(points, self.edge_lengths_, codes, self.n_partitions, self.n_neighbors_)
+            self._reference = Bipartite(scan, self.edge_lengths_, codes, self.n_partitions, self.n_neighbors_)
             self._n_reference = len(X) // 2
         self.offset_ = -_conformal_quantile(self.edge_lengths_, self.coverage)
 

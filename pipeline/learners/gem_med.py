@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
 from pipeline.learners._binary import BinaryMixin
-from pipeline.learners._conformal import LeaveOneOut
+from pipeline.learners._conformal import LeaveOneOut, Scan
 from pipeline.learners._contamination import Contamination, coverages
 from pipeline.learners._discriminant import box, check_machine, discriminant
 from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget, sigmoid
@@ -329,8 +329,8 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
             k = min(n_neighbors, int(members.sum()) - 1)
             if k >= 1:
                 lengths, radii = graph.leave_one_out(k, among=members)
-                points = np.ascontiguousarray(X[members].T)
-                self._nominal.append(LeaveOneOut(points, lengths[members], radii[members], k))
+                scan = Scan.of(X[members])
+                self._nominal.append(LeaveOneOut(scan, lengths[members], radii[members], k))
 
     def decision_function(self, X: Any) -> Floats:
         """E f(x): positive for ``classes_[1]``."""

@@ -121,3 +121,24 @@ def test_a_stream_of_p_values_does_not_depend_on_how_it_is_cut():
     assert batch.tolist() == single == detector.p_values(new.tolist()).tolist() == detector.p_values(new).tolist()
     with pytest.raises(ValueError, match="contains NaN"):
         detector.p_values(np.array([[np.nan, 0.0, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("graph", ["leave-one-out", "bipartite"])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("loudest", [1.0, 1e5, 1e30])
+def test_scanning_in_single_precision_decides_nothing(graph, offset, loudest):
+    """Scores equal brute force in double precision, also far from the origin and beside absurdly loud samples."""
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(150, 6)) + offset
+    X[:3] *= loudest
+    new = np.vstack([rng.normal(size=(30, 6)) + offset, X[:3] * 1.1, X[10:12], X[:1] * 1e10])
+    detector = GEMDetector(graph=graph, n_neighbors=4, n_partitions=1, random_state=1).fit(X)
+    D = cdist(new, X)
+    if graph == "leave-one-out":
+        expected = np.sort(D, axis=1)[:, :4].mean(axis=1)
+    else:
+        from pipeline.learners._graphs import random_halves
+
+        half = random_halves(np.arange(150), np.zeros(150, int), np.ones(150, bool), 1, np.random.RandomState(1))[0]
+        expected = np.mean([np.sort(D[:, half == h], axis=1)[:, :4].mean(axis=1) for h in (0, 1)], axis=0)
+    np.testing.assert_allclose(-detector.score_samples(new), expected, rtol=1e-9)

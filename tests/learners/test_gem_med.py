@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_probabilities_are_calibrated():
     for model in (GEMMEDClassifier(), MEDClassifier()):
         p = model.fit(X, y).predict_proba(X_new)[:, 1]
         edges = np.quantile(p, np.linspace(0, 1, 11))
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             inside = (p >= low) & (p <= high)
             assert abs(p[inside].mean() - y_new[inside].mean()) < 0.1
         assert np.abs(p - y_new).mean() < 0.2

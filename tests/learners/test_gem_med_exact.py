@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.learners._dual import GEMMEDProblem, entropy_budget, sigmoid
-from pipeline.learners._gibbs import _Dual, solve_gibbs
+from pipeline.learners._gibbs import SampledDual, solve_gibbs
 from pipeline.learners._kernels import DenseGram
 from pipeline.learners._mean_field import solve_mean_field
 from tests.learners.enumeration import Enumerated
@@ -54,7 +54,7 @@ def test_our_gradient_is_the_derivative_of_the_enumerated_dual(seed):
     """The solver's gradient formula, fed with exact moments, against central differences."""
     problem, _, truth = small_problem(seed, n=8)
     point = random_point(truth, np.random.default_rng(seed))
-    ours = _Dual(problem).gradient(point, *truth.moments(point))
+    ours = SampledDual(problem).gradient(point, *truth.moments(point))
     steps = 1e-5 * np.eye(len(point))
     differences = [(truth.dual(point + h) - truth.dual(point - h)) / 2e-5 for h in steps]
     np.testing.assert_allclose(ours, differences, atol=1e-6)
@@ -64,7 +64,7 @@ def test_our_fields_and_couplings_give_the_enumerated_posterior():
     """q(eta) proportional to exp(b'eta + eta'J eta / 2), state by state."""
     problem, gram, truth = small_problem(4, n=8)
     point = random_point(truth, np.random.default_rng(0))
-    field, coupling = _Dual(problem).field_and_coupling(point)
+    field, coupling = SampledDual(problem).field_and_coupling(point)
     Q = problem.amplitude * gram.matrix.astype(float) + problem.offset_variance
     J = np.outer(coupling, coupling) * Q
     eta = truth.states
@@ -200,7 +200,7 @@ def without_barrier_in_the_posterior(truth, point):
     q = np.exp(log_terms - log_terms.max())
     q /= q.sum()
     kept, margins = q @ eta, q @ (eta * truth.y * (a @ truth.K))
-    rest = _Dual(small_problem(1, n=8)[0]).gradient(point, kept, margins)
+    rest = SampledDual(small_problem(1, n=8)[0]).gradient(point, kept, margins)
     return rest
 
 
@@ -223,11 +223,11 @@ def test_a_wrong_equation_misses_the_optimum(gradient, least_gap):
 
 def test_a_chain_on_averaged_states_is_biased():
     """Feeding f the average of several draws of eta (the published N_r > 1) shifts E[eta]; single draws do not."""
-    problem, gram, truth = small_problem(2, n=8, amplitude=1.0, C=3.0)
+    problem, _, truth = small_problem(2, n=8, amplitude=1.0, C=3.0)
     point = truth.optimum()
     # Stronger couplings than at the optimum make eta depend on f.
     point[:-4] = 0.3 * truth.c
-    field, coupling = _Dual(problem).field_and_coupling(point)
+    field, coupling = SampledDual(problem).field_and_coupling(point)
     factor = np.linalg.cholesky(truth.K + 1e-10 * np.eye(8))
     exact = truth.moments(point)[0]
 

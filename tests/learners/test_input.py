@@ -77,7 +77,7 @@ def test_one_class_is_refused(learner, two_blobs):
 @pytest.mark.parametrize("learner", CLASSIFIERS)
 def test_samples_without_any_variation_are_refused(learner):
     """All features constant: the message suspects a dead sensor."""
-    with pytest.raises(ValueError, match="20 samples that are all equal.* dead sensor"):
+    with pytest.raises(ValueError, match=r"20 samples that are all equal.* dead sensor"):
         learner().fit(np.full((20, 3), 4.0), np.arange(20) % 2)
 
 
@@ -141,8 +141,8 @@ def test_precomputed_kernel_must_be_a_gram_matrix(two_blobs):
     for kernel, message in cases:
         with pytest.raises(ValueError, match=message):
             GEMMEDClassifier(kernel="precomputed").fit(kernel, y)
+    indefinite = np.eye(len(K)) + 0.9 * (np.outer(y - 0.5, y - 0.5) < 0)
     with pytest.raises(ValueError, match="has the eigenvalue"):
-        indefinite = np.eye(len(K)) + 0.9 * (np.outer(y - 0.5, y - 0.5) < 0)
         GEMMEDClassifier(kernel="precomputed", solver="gibbs").fit(indefinite, y)
 
 
