@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -38,15 +39,36 @@ def main(
     """Sensor fusion that learns safely while a sensor is failing."""
 
 
+def _at_least(least: int, example: int) -> Callable[[str], int]:
+    """Parser of a whole number whose error names the value, the rule and a cure."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise typer.BadParameter(f"{text!r} must be a whole number at least {least}; for example {example}")
+        return number
+
+    return parse
+
+
 @reproduce.command("ring")
 def reproduce_ring(
-    trials: Annotated[int | None, typer.Option(min=2, help="Trials per setting.  [default: 50, quick: 5]")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(parser=_at_least(2, 50), metavar="N", help="Trials per setting (50, or 5 with --quick)."),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Four settings instead of sixteen, in a minute or two.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Where tables and figures go.")] = Path("reproduction/ring"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 1,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes.  [default: one per core]")] = None,
+    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core)."),
+    ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
     ] = False,

@@ -1,0 +1,100 @@
+"""The shape of the code, kept true by reading its syntax trees and files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "pipeline").rglob("*.py"))
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "librosa", "soundfile", "river", "matplotlib", "cvxpy", "rich"}
+DOORS = {"matplotlib": {"reproduction/figures.py"}, "cvxpy": {"learners/rod.py"}}
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """Full names of imported modules; only those executed on import if `top_only`."""
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_only else list(ast.walk(tree))
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT / "pipeline").as_posix()
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if "learners" in p.parts], ids=place)
+def test_learners_import_nothing_of_ours_but_learners(path):
+    """They know nothing of audio, streams, commands or experiments."""
+    ours = {name for name in imports(path) if name.split(".")[0] == "pipeline"}
+    assert all(name.startswith("pipeline.learners") for name in ours)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place)
+def test_imports_point_one_way(path):
+    """cli imports reproduction imports learners; nobody imports cli."""
+    names = imports(path)
+    assert not any(name.startswith("pipeline.cli") for name in names)
+    if place(path).startswith("reproduction/"):
+        assert not any(name.startswith(("benchmarks", "tests")) for name in names)
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_heavy_packages_have_one_door(package):
+    """Each is imported in one module, inside a function."""
+    users = {place(path) for path in MODULES if any(name.split(".")[0] == package for name in imports(path))}
+    assert users == DOORS[package]
+    for path in MODULES:
+        assert not any(name.split(".")[0] == package for name in imports(path, top_only=True))
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "cli.py", "errors.py"])
+def test_the_command_line_imports_nothing_heavy(name):
+    """Help must be instant."""
+    top = {found.split(".")[0] for found in imports(ROOT / "pipeline" / name, top_only=True)}
+    assert not top & HEAVY
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place)
+def test_no_unsafe_loading(path):
+    """No pickle, eval, exec or shell strings, and no hidden global random state."""
+    text = path.read_text()
+    assert not imports(path) & {"pickle", "joblib", "shelve", "marshal", "dill", "cloudpickle"}
+    assert not re.search(r"(?<![\w.])(eval|exec)\(|shell=True|np\.random\.seed", text)
+
+
+def test_constraints_pin_versions_and_name_no_index():
+    """Every line is name==version; no address, no path, no option."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert len(lines) > 30
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.!+-]+", line), line
+
+
+def test_every_dependency_is_pinned():
+    """What pyproject.toml asks for, constraints.txt decides."""
+    text = (ROOT / "pyproject.toml").read_text()
+    wanted = {name.lower().replace("_", "-") for name in re.findall(r'"([A-Za-z0-9_.-]+)>=', text)} - {"setuptools"}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    assert wanted <= pinned
+
+
+def test_no_file_holds_an_index_address_or_a_machine_path():
+    """The project installs from whatever index its user has, and lives anywhere."""
+    pattern = re.compile(r"index-url|pypi\.org|files\.pythonhosted|(?<![\w.])/(work|root|home)/")
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        if (parts[0].startswith(".") and parts[0] != ".ci") or "__pycache__" in parts or parts[0].endswith(".egg-info"):
+            continue
+        if path.is_file() and path.suffix in {".py", ".md", ".toml", ".txt", ".sh", ""} and path != Path(__file__):
+            assert not pattern.search(path.read_text(errors="replace")), path

@@ -1,0 +1,127 @@
+"""The command as a user runs it: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import component
+
+ROOT = Path(__file__).parents[1]
+
+
+def gemmed(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=300,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["reproduce"], ["reproduce", "ring"]])
+def test_every_command_explains_itself(arguments):
+    """--help and -h answer on standard output with exit code 0."""
+    for flag in ("--help", "-h"):
+        done = gemmed(*arguments, flag)
+        assert done.returncode == 0
+        assert "Usage:" in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    """Help is instant because numpy, scipy, scikit-learn, numba and matplotlib stay out."""
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from pipeline.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = set(json.loads(done.stdout.replace("'", '"')))
+    assert not loaded & {"numpy", "scipy", "sklearn", "numba", "librosa", "river", "matplotlib", "soundfile"}
+
+
+def test_one_blas_thread_is_set_before_numpy():
+    """The limit is in the environment after importing the package, unless the user has set another."""
+    code = "import pipeline, os; print(os.environ['OPENBLAS_NUM_THREADS'], os.environ['OMP_NUM_THREADS'])"
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.split() == ["1", "1"]
+    environment["OPENBLAS_NUM_THREADS"] = "3"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.split() == ["3", "1"]
+
+
+def test_version_is_the_distributions():
+    """One version, in two places that must agree."""
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE).group(1)
+    assert gemmed("--version").stdout.strip() == f"gemmed {version}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "rings"], "No such command 'rings'"),
+        (["reproduce", "ring", "--trials", "1"], "'--trials': '1' must be a whole number at least 2; for example 50"),
+        (["reproduce", "ring", "--jobs", "0"], "'--jobs': '0' must be a whole number at least 1"),
+        (["reproduce", "ring", "--seed", "-1"], "'--seed': '-1' must be a whole number at least 0"),
+        (
+            ["reproduce", "ring", "--trials", "many"],
+            "'--trials': 'many' must be a whole number at least 2; for example 50",
+        ),
+    ],
+)
+def test_wrong_usage_is_named(arguments, message):
+    """Exit code 2 and the offending value."""
+    done = gemmed(*arguments)
+    assert done.returncode == 2
+    assert message in re.sub(r"[\s│]+", " ", done.stderr)
+
+
+def test_an_unusable_output_directory_is_named(tmp_path):
+    """A file where the directory should be: one line, exit code 1, no traceback."""
+    (tmp_path / "taken").write_text("")
+    done = gemmed("reproduce", "ring", "--quick", "--out", str(tmp_path / "taken"))
+    assert done.returncode == 1
+    assert "taken" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):
+    """Killed for real in the middle, started again: every file equals that of an undisturbed run."""
+    component("matplotlib")
+    command = [sys.executable, "-m", "pipeline.cli", "reproduce", "ring", "--quick", "--trials", "2"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert gemmed(*command[3:], "--out", str(whole)).returncode == 0
+    process = subprocess.Popen(
+        [*command, "--out", str(broken), "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    trials = broken / "quick" / "trials.jsonl"
+    while process.poll() is None and (not trials.exists() or trials.read_text().count("\n") < 4):
+        pass
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done_before = trials.read_text().count("\n")
+    assert 4 <= done_before < 27
+    again = gemmed(*command[3:], "--out", str(broken))
+    assert again.returncode == 0
+    assert "continuing:" in again.stdout
+    for name in ("errors.csv", "anomalies.csv", "precision_recall.csv", "step_sizes.csv", "report.md"):
+        assert (whole / "quick" / name).read_bytes() == (broken / "quick" / name).read_bytes()
+    for name in ("ring.png", "step_sizes.png", "boundary.png"):
+        assert (broken / "quick" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    other = gemmed(*command[3:], "--out", str(broken), "--seed", "9")
+    assert other.returncode == 1
+    assert "--restart" in other.stderr

@@ -1,0 +1,43 @@
+"""What the documents promise exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "fixtures" / "README.md"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_pictures_exist(document):
+    """Every relative link leads to a file."""
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_files_exist(document):
+    """A path in backticks that looks like one of ours is one."""
+    for name in re.findall(r"`((?:pipeline|tests|benchmarks|docs|deploy|fixtures)/[\w./-]+)`", document.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_readme_commands_are_make_targets():
+    """The two commands of the README exist."""
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for target in ("run", "test"):
+        assert f"make {target}" in readme
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_every_learner_is_documented():
+    """docs/algorithms.md names each public class."""
+    from pipeline import learners
+
+    text = (ROOT / "docs" / "algorithms.md").read_text()
+    for name in learners.__all__:
+        assert name in text
