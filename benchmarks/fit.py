@@ -36,7 +36,8 @@ def two_classes(n: int, seed: int = 0) -> tuple[Floats, Floats]:
 
 def against_svc(sizes: tuple[int, ...]) -> tuple[dict[str, float], list[list[object]]]:
     """Both with their defaults, and the SVC also with GEM-MED's kernel width."""
-    figures, rows = {}, []
+    figures: dict[str, float] = {}
+    rows: list[list[object]] = []
     for n in sizes:
         X, y = two_classes(n)
         width = GEMMEDClassifier().fit(X, y)._discriminant.kernel.gamma

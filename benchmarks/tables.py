@@ -48,7 +48,7 @@ def one_split(
     X = StandardScaler().fit(X[train]).transform(X)
     areas = {name: float(roc_auc_score(y[test], s)) for name, s in scores(X[train], X[test]).items()}
     nominal, held_out = train[y[train] == 0], test[y[test] == 0]
-    alarms = {}
+    alarms: dict[tuple[str, float], float] = {}
     for graph in ("bipartite", "leave-one-out"):
         p = GEMDetector(graph=graph).fit(X[nominal]).p_values(X[held_out])
         alarms |= {(graph, alpha): float(np.mean(p <= alpha)) for alpha in ALPHAS}

@@ -18,9 +18,6 @@ class BinaryMixin(ClassifierMixin):
     kernel: str
     classes_: Any
 
-    def decision_function(self, X: Any) -> Floats:
-        raise NotImplementedError
-
     def predict(self, X: Any) -> Any:
         """The class of each sample."""
         positive = self.decision_function(X) > 0

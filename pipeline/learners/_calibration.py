@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from scipy.special import expit
 
+from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Floats
 
 
-@njit(cache=True)
+@compiled
 def _fit_slope(distance: Floats, right: Floats, weights: Floats) -> float:
     """Slope of ``P(the sign is right) = sigmoid(slope * |f|)``, by weighted likelihood.
 

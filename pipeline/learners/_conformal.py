@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Floats, Integers
 
 Singles = NDArray[np.float32]
@@ -100,7 +100,7 @@ def half_codes(halves: Integers) -> Integers:
     return (halves << np.arange(len(halves))[:, None]).sum(axis=0)
 
 
-@njit(cache=True)
+@compiled
 def _coarse_squares(x: Floats, centre: Floats, scale: float, coarse: Singles, out: Singles) -> float:
     """Squared distances in scaled single precision; returns a bound on the error of their roots.
 
@@ -116,7 +116,7 @@ def _coarse_squares(x: Floats, centre: Floats, scale: float, coarse: Singles, ou
         x_b = np.float32((x[feature + 1] - centre[feature + 1]) / scale)
         x_c = np.float32((x[feature + 2] - centre[feature + 2]) / scale)
         x_d = np.float32((x[feature + 3] - centre[feature + 3]) / scale)
-        largest = max(largest, abs(x_a), abs(x_b), abs(x_c), abs(x_d))
+        largest = max(largest, float(abs(x_a)), float(abs(x_b)), float(abs(x_c)), float(abs(x_d)))
         for n in range(len(out)):
             total = out[n]
             total += (a[n] - x_a) * (a[n] - x_a)
@@ -127,14 +127,14 @@ def _coarse_squares(x: Floats, centre: Floats, scale: float, coarse: Singles, ou
     for feature in range(whole, n_features):
         row = coarse[feature]
         value = np.float32((x[feature] - centre[feature]) / scale)
-        largest = max(largest, abs(value))
+        largest = max(largest, float(abs(value)))
         for n in range(len(out)):
             out[n] += (row[n] - value) * (row[n] - value)
     # Rounding: 6e-8 of each coordinate, and of each partial sum.
     return 2.5e-7 * np.sqrt(n_features) * largest * (1.0 + 0.5 * np.sqrt(n_features))
 
 
-@njit(cache=True)
+@compiled
 def _exact_square(x: Floats, point: Floats) -> float:
     total = 0.0
     for feature in range(len(x)):
@@ -142,7 +142,7 @@ def _exact_square(x: Floats, point: Floats) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _near(coarse_squares: Singles, error: float, wanted: int, chosen: Integers) -> tuple[int, float]:
     """List all samples that may lie within some radius of the new one, at least `wanted`.
 
@@ -170,7 +170,7 @@ def _near(coarse_squares: Singles, error: float, wanted: int, chosen: Integers) 
     return count, radius
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _insert(best: Floats, first: int, k: int, value: float) -> None:
     """Put `value` into the sorted run ``best[first : first + k]``, pushing out the largest."""
     place = first + k - 1
@@ -180,7 +180,7 @@ def _insert(best: Floats, first: int, k: int, value: float) -> None:
     best[place] = value
 
 
-@njit(cache=True, inline="always")
+@compiled
 def _mean_root(squares: Floats, first: int, k: int) -> float:
     total = 0.0
     for place in range(first, first + k):
@@ -188,7 +188,7 @@ def _mean_root(squares: Floats, first: int, k: int) -> float:
     return total / k
 
 
-@njit(cache=True)
+@compiled
 def _nearest_per_half(
     x: Floats,
     points: Floats,
@@ -216,7 +216,7 @@ def _nearest_per_half(
     return farthest <= reach * reach
 
 
-@njit(cache=True)
+@compiled
 def _bipartite(
     X: Floats,
     points: Floats,
@@ -259,7 +259,7 @@ def _bipartite(
     return out, p
 
 
-@njit(cache=True)
+@compiled
 def _leave_one_out(
     X: Floats,
     points: Floats,

@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Floats, Integers
 
 CLEAN_COVERAGE = 0.98
@@ -70,14 +70,14 @@ def contamination_of(lengths: Floats, groups: Integers) -> Contamination:
     return Contamination(fraction, evidence, (high - low) / (low_spread + high_spread))
 
 
-@njit(cache=True)
+@compiled
 def _log_normal_cdf(t: float) -> float:
     if t > -8.0:
         return math.log(0.5 * math.erfc(-t / math.sqrt(2.0)))
     return -0.5 * t * t - math.log(-t * math.sqrt(2.0 * math.pi)) - 1.0 / (t * t)
 
 
-@njit(cache=True)
+@compiled
 def _one_population(x: Floats) -> float:
     """Log-likelihood of an exponentially modified normal fitted by its moments.
 
@@ -99,7 +99,7 @@ def _one_population(x: Floats) -> float:
     return best
 
 
-@njit(cache=True)
+@compiled
 def _two_populations(x: Floats) -> tuple[float, float, float, float, float, float]:
     """Two-normal mixture by expectation maximisation from three splits of the sorted values.
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Floats, Integers, minimal_entropy_set
 
 
@@ -63,18 +63,18 @@ def entropy_budget(distances: Floats, classes: Integers, weights: Floats, covera
     return budget
 
 
-@njit(cache=True)
+@compiled
 def sigmoid(x: Floats) -> Floats:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-@njit(cache=True)
+@compiled
 def log_likelihood_of_keeping(multipliers: Floats, box: float) -> Floats:
     """``-lambda - log(1 - lambda/c)``: what the margin's slack variable leaves in the field of eta."""
     return -multipliers - np.log1p(-multipliers / box)
 
 
-@njit(cache=True)
+@compiled
 def _class_potential(
     base: Floats, d: Floats, w: Floats, mu: float, kappa: float, budget: float, coverage: float
 ) -> tuple[float, float, float, float, float, float]:
@@ -96,7 +96,7 @@ def _class_potential(
     return value, g_mu, g_kappa, h_mm, h_mk, h_kk
 
 
-@njit(cache=True)
+@compiled
 def meet_constraints(
     base: Floats,
     d: Floats,
@@ -121,7 +121,7 @@ def meet_constraints(
     return log_odds, all_met
 
 
-@njit(cache=True)
+@compiled
 def _meet_constraints_of_class(
     base: Floats,
     d: Floats,

@@ -18,6 +18,7 @@ from pipeline.learners._graphs import (
     KernelRows,
     TableBuilder,
     random_halves,
+    row_blocks,
 )
 from pipeline.learners._kernels import (
     KERNELS,
@@ -68,7 +69,12 @@ class Neighbourhoods:
         depth = self.n_neighbors + 1 if self.halves is None else 4 * self.n_neighbors + 8
         return TableBuilder(self.classes, self.groups, self.usable, depth)
 
-    def graph(self, rows: DistanceRows, builder: TableBuilder) -> Graph:
+    def graph(self, rows: DistanceRows, builder: TableBuilder | None = None) -> Graph:
+        """The neighbour graph; `builder` already holds the table where the rows have been visited."""
+        if builder is None:
+            builder = self.builder()
+            for start, squared in row_blocks(rows):
+                builder.add(start, squared)
         return Graph(rows, builder.table(), self.classes, self.groups, self.usable)
 
     def edge_lengths(self, graph: Graph) -> tuple[Floats, Floats]:
@@ -119,20 +125,15 @@ def measure(
     """Kernel and graph of checked training samples; only the usable ones shape the kernel."""
     fitted = fitted_kernel(kernel, gamma, X[usable], rng)
     rows = distance_rows(X, kernel)
-    builder = None if neighbourhoods is None else neighbourhoods.builder()
     rank = _rank(kernel_rank, len(X))
-    nystroem = None
-    gram: Gram
-    if rank is None:
-        gram = dense_gram(fitted, X, rows, builder)
-    else:
+    if rank is not None:
         nystroem = Nystroem.choose(fitted, X, np.flatnonzero(usable), rank, rng)
-        gram = LowRankGram(nystroem.factor(fitted, X))
-        if builder is not None:
-            for start, squared in rows:
-                builder.add(start, squared)
-    graph = neighbourhoods.graph(rows, builder) if neighbourhoods and builder else None
-    return Geometry(fitted, gram, nystroem, graph)
+        graph = None if neighbourhoods is None else neighbourhoods.graph(rows)
+        return Geometry(fitted, LowRankGram(nystroem.factor(fitted, X)), nystroem, graph)
+    builder = None if neighbourhoods is None else neighbourhoods.builder()
+    gram = dense_gram(fitted, X, rows, builder)
+    graph = None if neighbourhoods is None else neighbourhoods.graph(rows, builder)
+    return Geometry(fitted, gram, None, graph)
 
 
 def _rank(kernel_rank: str | int | None, n_samples: int) -> int | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pipeline.learners._compiled import compiled
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,25 +37,25 @@ class NeighbourTable:
         return self.distances.shape[1]
 
 
-class DistanceRows:
-    """Squared distances of all samples to all samples, a block of rows at a time."""
+class DistanceRows(Protocol):
+    """Squared distances of all samples to all samples, any block of rows."""
 
-    def __init__(self, n_samples: int) -> None:
-        self.n_samples = n_samples
+    n_samples: int
 
-    def __iter__(self) -> Iterator[tuple[int, Floats]]:
-        for start in range(0, self.n_samples, _ROWS_AT_ONCE):
-            yield start, self.block(start, min(start + _ROWS_AT_ONCE, self.n_samples))
-
-    def block(self, start: int, stop: int) -> Floats:
-        raise NotImplementedError
+    def block(self, start: int, stop: int) -> Floats: ...
 
 
-class EuclideanRows(DistanceRows):
+def row_blocks(rows: DistanceRows) -> Iterator[tuple[int, Floats]]:
+    """All rows, a block at a time, each with the number of its first row."""
+    for start in range(0, rows.n_samples, _ROWS_AT_ONCE):
+        yield start, rows.block(start, min(start + _ROWS_AT_ONCE, rows.n_samples))
+
+
+class EuclideanRows:
     """Euclidean, through one matrix product per block of centred samples."""
 
     def __init__(self, X: Floats) -> None:
-        super().__init__(len(X))
+        self.n_samples = len(X)
         self._points = X - X.mean(axis=0)
         self._norms = np.einsum("ij,ij->i", self._points, self._points)
 
@@ -63,11 +65,11 @@ class EuclideanRows(DistanceRows):
         return rows
 
 
-class KernelRows(DistanceRows):
+class KernelRows:
     """The distance a kernel induces, ``K_ii + K_jj - 2 K_ij``."""
 
     def __init__(self, kernel: Floats) -> None:
-        super().__init__(len(kernel))
+        self.n_samples = len(kernel)
         self._kernel = kernel
         self._norms = np.ascontiguousarray(np.diag(kernel))
 
@@ -77,7 +79,7 @@ class KernelRows(DistanceRows):
         return rows
 
 
-@njit(cache=True)
+@compiled
 def _to_squared_distances(products: Floats, row_norms: Floats, column_norms: Floats) -> None:
     """Turn inner products into squared distances in place; below rounding error means zero."""
     for i in range(products.shape[0]):
@@ -87,7 +89,7 @@ def _to_squared_distances(products: Floats, row_norms: Floats, column_norms: Flo
             products[i, j] = squared if squared > 1e-14 * norms else 0.0
 
 
-@njit(cache=True)
+@compiled
 def _scan_rows(
     squared: Floats,
     start: int,
@@ -139,7 +141,7 @@ class TableBuilder:
         return NeighbourTable(self._distances, self._indices)
 
 
-@njit(cache=True)
+@compiled
 def _first_allowed(
     distances: Floats, indices: Integers, side: Integers, wanted: Integers, k: int, asked: Flags
 ) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pipeline.learners._graphs import DistanceRows, EuclideanRows, Floats, TableBuilder
+from pipeline.learners._graphs import DistanceRows, EuclideanRows, Floats, TableBuilder, row_blocks
 from pipeline.learners._weighted_med import (
     MEDProblem,
     MEDSolution,
@@ -152,7 +152,7 @@ def dense_gram(kernel: Kernel, X: Floats, rows: DistanceRows, table: TableBuilde
     if kernel.name != "rbf":
         matrix[:] = kernel(X, X)
     if kernel.name == "rbf" or table is not None:
-        for start, squared in rows:
+        for start, squared in row_blocks(rows):
             if table is not None:
                 table.add(start, squared)
             if kernel.name == "rbf":

@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import linalg
 
+from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Flags, Floats
 
 NEGLIGIBLE_WEIGHT = 1e-6
@@ -60,7 +60,7 @@ class MEDProblem:
     offset_variance: float
 
 
-@njit(cache=True, inline="always")
+@compiled
 def best_multiplier(residual: float, curvature: float, box: float) -> float:
     """argmax over l in [0, box) of ``l*residual + log(1 - l/box) - curvature*l^2/2``."""
     if residual * box <= 1.0:
@@ -72,7 +72,7 @@ def best_multiplier(residual: float, curvature: float, box: float) -> float:
     return (residual * box - 1.0) / (half + root)
 
 
-@njit(cache=True)
+@compiled
 def best_multipliers(residuals: Floats, curvatures: Floats, box: float) -> Floats:
     """`best_multiplier` of each sample."""
     out = np.empty_like(residuals)
@@ -81,12 +81,12 @@ def best_multipliers(residuals: Floats, curvatures: Floats, box: float) -> Float
     return out
 
 
-@njit(cache=True)
+@compiled
 def _slope(sign: float, a: float, weight: float, ridge: float, box: float) -> float:
     return sign * (1.0 - 1.0 / (box - a / weight) - ridge * a)
 
 
-@njit(cache=True)
+@compiled
 def _pair_step(
     gap: float,
     curvature: float,
@@ -141,13 +141,71 @@ def _pair_step(
     return step
 
 
-@njit(cache=True)
+@compiled
 def _bound_is_zero(w_i: float, y_i: float, a_i: float, w_j: float, y_j: float, a_j: float, high: float) -> bool:
     """Whether the step's limit takes a multiplier to zero (reachable), not to the box (a barrier)."""
     return (w_i > 0.0 and y_i < 0 and a_i == high) or (w_j > 0.0 and y_j > 0 and a_j == high)
 
 
-@njit(cache=True)
+@compiled
+def _steepest(slope: Floats, y: Floats, a: Floats, offset: float, has_offset: bool) -> tuple[int, float, float]:
+    """The coordinate that gains most by rising, its slope, and the least slope of those that may fall."""
+    top = offset if has_offset else -np.inf
+    bottom = offset if has_offset else np.inf
+    i = OFFSET
+    for m in range(len(y)):
+        g = slope[m]
+        if g > top and (y[m] > 0 or a[m] > 0.0):
+            top = g
+            i = m
+        if g < bottom and (y[m] < 0 or a[m] > 0.0):
+            bottom = g
+    return i, top, bottom
+
+
+@compiled
+def _partner(
+    i: int,
+    top: float,
+    kernel: NDArray[np.float32],
+    y: Floats,
+    a: Floats,
+    slope: Floats,
+    barrier: Floats,
+    amplitude: float,
+    offset: float,
+    offset_variance: float,
+) -> int:
+    """The coordinate that may fall and whose quadratic model with i gains most."""
+    j = OFFSET
+    best = -1.0
+    own = offset_variance
+    row = kernel[max(i, 0)]
+    link = 0.0
+    if i != OFFSET:
+        own = amplitude * row[i] + barrier[i]
+        link = 2.0 * amplitude
+        if np.isfinite(offset_variance):
+            best = (top - offset) ** 2 / (own + offset_variance)
+    for m in range(len(y)):
+        drop = top - slope[m]
+        if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
+            bend = own + amplitude * kernel[m, m] - link * row[m] + barrier[m]
+            gain = drop * drop / max(bend, 1e-12)
+            if gain > best:
+                best = gain
+                j = m
+    return j
+
+
+@compiled
+def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
+    """Curvature of the terms that are one sample's own."""
+    room = box - a / weight
+    return 1.0 / (weight * room * room) + ridge
+
+
+@compiled
 def _smo(
     kernel: NDArray[np.float32],
     y: Floats,
@@ -166,104 +224,50 @@ def _smo(
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
+    has_offset = np.isfinite(offset_variance)
     total = 0.0
     barrier = np.empty(n)
     for m in range(n):
         total += a[m] * y[m]
-        room = box - a[m] / w[m]
-        barrier[m] = 1.0 / (w[m] * room * room) + ridge[m]
-    has_offset = np.isfinite(offset_variance)
+        barrier[m] = _barrier(a[m], w[m], ridge[m], box)
     for step_number in range(max_steps):
         offset = offset_variance * total if has_offset else 0.0
-        # The steepest coordinate that may rise, and the lowest that may fall.
-        top = offset if has_offset else -np.inf
-        bottom = offset if has_offset else np.inf
-        i = OFFSET
-        for m in range(n):
-            g = slope[m]
-            if g > top and (y[m] > 0 or a[m] > 0.0):
-                top = g
-                i = m
-            if g < bottom and (y[m] < 0 or a[m] > 0.0):
-                bottom = g
+        i, top, bottom = _steepest(slope, y, a, offset, has_offset)
         if top - bottom <= tolerance:
             return (offset if has_offset else 0.5 * (top + bottom)), top - bottom, step_number
-        # Its partner: the coordinate whose joint quadratic model gains most.
-        j = OFFSET
-        best = -1.0
+        j = _partner(i, top, kernel, y, a, slope, barrier, amplitude, offset, offset_variance)
+        # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
+        a_i, y_i, w_i, ridge_i = 0.0, 1.0, 0.0, 0.0
+        a_j, y_j, w_j, ridge_j = 0.0, 1.0, 0.0, 0.0
+        fall = offset
+        curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
         if i != OFFSET:
-            row_i = kernel[i]
-            own = amplitude * row_i[i] + barrier[i]
-            if has_offset:
-                best = (top - offset) ** 2 / (own + offset_variance)
-            for m in range(n):
-                drop = top - slope[m]
-                if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
-                    bend = own + amplitude * (kernel[m, m] - 2.0 * row_i[m]) + barrier[m]
-                    gain = drop * drop / max(bend, 1e-12)
-                    if gain > best:
-                        best = gain
-                        j = m
-        else:
-            for m in range(n):
-                drop = top - slope[m]
-                if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
-                    gain = drop * drop / (amplitude * kernel[m, m] + barrier[m] + offset_variance)
-                    if gain > best:
-                        best = gain
-                        j = m
-        curvature = 0.0
-        if i == OFFSET:
-            curvature = offset_variance + amplitude * kernel[j, j]
-        elif j == OFFSET:
-            curvature = offset_variance + amplitude * kernel[i, i]
-        else:
-            curvature = amplitude * (kernel[i, i] + kernel[j, j] - 2.0 * kernel[i, j])
-        gap = (slope[i] if i != OFFSET else offset) - (slope[j] if j != OFFSET else offset)
-        d = _pair_step(
-            gap,
-            max(curvature, 1e-12),
-            a[i] if i != OFFSET else 0.0,
-            a[j] if j != OFFSET else 0.0,
-            y[i] if i != OFFSET else 1.0,
-            y[j] if j != OFFSET else 1.0,
-            w[i] if i != OFFSET else 0.0,
-            w[j] if j != OFFSET else 0.0,
-            ridge[i] if i != OFFSET else 0.0,
-            ridge[j] if j != OFFSET else 0.0,
-            box,
-        )
-        move = amplitude * d
+            a_i, y_i, w_i, ridge_i = a[i], y[i], w[i], ridge[i]
+            curvature += amplitude * kernel[i, i]
+        if j != OFFSET:
+            a_j, y_j, w_j, ridge_j = a[j], y[j], w[j], ridge[j]
+            curvature += amplitude * kernel[j, j]
+            fall = slope[j]
+        d = _pair_step(top - fall, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
         if i != OFFSET:
-            before = _slope(y[i], a[i], w[i], ridge[i], box)
-            a[i] = max(a[i] + y[i] * d, 0.0)
-            slope[i] += _slope(y[i], a[i], w[i], ridge[i], box) - before
-            room = box - a[i] / w[i]
-            barrier[i] = 1.0 / (w[i] * room * room) + ridge[i]
+            a[i] = max(a_i + y_i * d, 0.0)
+            slope[i] += _slope(y_i, a[i], w_i, ridge_i, box) - _slope(y_i, a_i, w_i, ridge_i, box)
+            barrier[i] = _barrier(a[i], w_i, ridge_i, box)
             total += d
         if j != OFFSET:
-            before = _slope(y[j], a[j], w[j], ridge[j], box)
-            a[j] = max(a[j] - y[j] * d, 0.0)
-            slope[j] += _slope(y[j], a[j], w[j], ridge[j], box) - before
-            room = box - a[j] / w[j]
-            barrier[j] = 1.0 / (w[j] * room * room) + ridge[j]
+            a[j] = max(a_j - y_j * d, 0.0)
+            slope[j] += _slope(y_j, a[j], w_j, ridge_j, box) - _slope(y_j, a_j, w_j, ridge_j, box)
+            barrier[j] = _barrier(a[j], w_j, ridge_j, box)
             total -= d
-        if i != OFFSET and j != OFFSET:
-            row_i, row_j = kernel[i], kernel[j]
-            for m in range(n):
-                slope[m] -= move * (row_i[m] - row_j[m])
-        elif i != OFFSET:
-            row_i = kernel[i]
-            for m in range(n):
-                slope[m] -= move * row_i[m]
-        else:
-            row_j = kernel[j]
-            for m in range(n):
-                slope[m] += move * row_j[m]
+        rise_by = amplitude * d if i != OFFSET else 0.0
+        fall_by = amplitude * d if j != OFFSET else 0.0
+        row_i, row_j = kernel[max(i, 0)], kernel[max(j, 0)]
+        for m in range(n):
+            slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
     return (offset_variance * total if has_offset else 0.0), np.inf, max_steps
 
 
-@njit(cache=True)
+@compiled
 def combine_rows(kernel: NDArray[np.float32], coefficients: Floats) -> Floats:
     """``kernel @ coefficients`` for a symmetric kernel, in double precision, zeros skipped."""
     out = np.zeros(kernel.shape[0])
@@ -397,7 +401,7 @@ def _primal(v: Floats, features_y: Floats, problem: MEDProblem, active: Flags) -
     return 0.5 * float(v @ v) + float(w @ loss), l, bend, dual_gain
 
 
-@njit(cache=True)
+@compiled
 def _losses(residual: Floats, curvature: Floats, box: float, active: Flags) -> tuple[Floats, Floats, Floats, Floats]:
     multipliers = np.zeros_like(residual)
     bend = np.zeros_like(residual)

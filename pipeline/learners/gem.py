@@ -121,10 +121,7 @@ class GEMDetector(OutlierMixin, BaseEstimator):
         return self
 
     def _measure(self, X: Floats, weights: Floats, hoods: Neighbourhoods) -> None:
-        rows, builder = distance_rows(X, "euclidean"), hoods.builder()
-        for start, squared in rows:
-            builder.add(start, squared)
-        self.edge_lengths_, self._radii = hoods.edge_lengths(hoods.graph(rows, builder))
+        self.edge_lengths_, self._radii = hoods.edge_lengths(hoods.graph(distance_rows(X, "euclidean")))
         self.minimal_entropy_set_: Flags = minimal_entropy_set(self.edge_lengths_, self.coverage, weights)
         scan = Scan.of(X)
         self._reference: Bipartite | LeaveOneOut

@@ -87,10 +87,7 @@ class GEMSVC(BinaryMixin, BaseEstimator):
             n_neighbors=self.n_neighbors,
             rng=rng,
         )
-        rows, builder = distance_rows(X, self.kernel), hoods.builder()
-        for start, squared in rows:
-            builder.add(start, squared)
-        self.edge_lengths_, _ = hoods.edge_lengths(hoods.graph(rows, builder))
+        self.edge_lengths_, _ = hoods.edge_lengths(hoods.graph(distance_rows(X, self.kernel)))
         self.kept_ = self._screened(hoods, weights)
         kernel = fitted_kernel(self.kernel, self.gamma, X[weights > 0], rng)
         self._svm = KernelSVM(kernel, self.C).fit(X, signs, np.where(self.kept_, weights, 0.0))

@@ -42,10 +42,7 @@ def test_edge_lengths_equal_brute_force(graph, grouped, n):
         n_neighbors=3,
         rng=np.random.RandomState(0),
     )
-    rows, builder = distance_rows(X, "rbf"), hoods.builder()
-    for start, squared in rows:
-        builder.add(start, squared)
-    mean, radius = hoods.edge_lengths(hoods.graph(rows, builder))
+    mean, radius = hoods.edge_lengths(hoods.graph(distance_rows(X, "rbf")))
     sides = [None] if hoods.halves is None else list(hoods.halves)
     twins = [brute_force(X, classes, groups, usable, 3, side) for side in sides]
     np.testing.assert_allclose(mean, np.mean([m for m, _ in twins], axis=0), rtol=1e-6)

@@ -1,0 +1,41 @@
+"""Kill the experiment again and again, for real; what it ends with must not know."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = ("errors.csv", "anomalies.csv", "precision_recall.csv", "step_sizes.csv", "report.md")
+
+
+def command(out: Path) -> list[str]:
+    return [sys.executable, "-m", "pipeline.cli", "reproduce", "ring", "--quick", "--out", str(out)]
+
+
+@pytest.mark.soak
+def test_a_run_killed_twenty_times_ends_as_if_undisturbed(tmp_path):
+    """SIGKILL of the whole process group at random moments, with workers and file writes under way."""
+    subprocess.run(command(tmp_path / "whole"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    chance = random.Random(0)
+    for _ in range(20):
+        process = subprocess.Popen(
+            command(tmp_path / "broken"), cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL
+        )
+        try:
+            process.wait(timeout=chance.uniform(1.0, 12.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    started = time.monotonic()
+    subprocess.run(command(tmp_path / "broken"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    print(f"the last run took {time.monotonic() - started:.0f} s")
+    for name in FILES:
+        assert (tmp_path / "whole/quick" / name).read_bytes() == (tmp_path / "broken/quick" / name).read_bytes()
