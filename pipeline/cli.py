@@ -63,7 +63,9 @@ def reproduce_ring(
     quick: Annotated[
         bool, typer.Option("--quick", help="Four settings instead of sixteen, in a minute or two.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where tables and figures go.")] = Path("reproduction/ring"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where tables and figures go (reproduction/ring, or ring-quick).")
+    ] = None,
     seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")] = 1,
     jobs: Annotated[
         int | None,
@@ -81,9 +83,10 @@ def reproduce_ring(
     from pipeline.reproduction.ring import full_plan, quick_plan
     from pipeline.reproduction.run import run_ring
 
+    default = Path("reproduction") / ("ring-quick" if quick else "ring")
     plan = quick_plan(trials or 5, seed) if quick else full_plan(trials or 50, seed)
     with _errors_for_people():
-        run_ring(plan, out / "quick" if quick else out, jobs=jobs or os.cpu_count() or 1, restart=restart)
+        run_ring(plan, out or default, jobs=jobs or os.cpu_count() or 1, restart=restart)
 
 
 class _errors_for_people:

@@ -108,7 +108,7 @@ def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):
     process = subprocess.Popen(
         [*command, "--out", str(broken), "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     )
-    trials = broken / "quick" / "trials.jsonl"
+    trials = broken / "trials.jsonl"
     while process.poll() is None and (not trials.exists() or trials.read_text().count("\n") < 4):
         pass
     os.killpg(process.pid, signal.SIGKILL)
@@ -119,9 +119,9 @@ def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):
     assert again.returncode == 0
     assert "continuing:" in again.stdout
     for name in ("errors.csv", "anomalies.csv", "precision_recall.csv", "step_sizes.csv", "report.md"):
-        assert (whole / "quick" / name).read_bytes() == (broken / "quick" / name).read_bytes()
+        assert (whole / name).read_bytes() == (broken / name).read_bytes()
     for name in ("ring.png", "step_sizes.png", "boundary.png"):
-        assert (broken / "quick" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (broken / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     other = gemmed(*command[3:], "--out", str(broken), "--seed", "9")
     assert other.returncode == 1
     assert "--restart" in other.stderr

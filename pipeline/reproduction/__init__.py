@@ -1,0 +1,1 @@
+"""The published experiments, measured again. What is written is what was measured."""

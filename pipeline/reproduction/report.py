@@ -1,0 +1,200 @@
+"""Tables of the ring experiment: CSV for programs, Markdown for people."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.reproduction.ring import BASELINES, METHODS, RECALLS, STEP_NAMES, STEP_SETTINGS, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over trials and its standard error."""
+
+    value: float
+    standard_error: float
+    trials: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+        return cls(float(np.mean(values)), spread / np.sqrt(len(values)), len(values))
+
+    def percent(self) -> str:
+        return f"{100 * self.value:.1f} ± {100 * self.standard_error:.1f}"
+
+
+class Results:
+    """All records of a run, looked up by setting and method."""
+
+    def __init__(self, plan: Plan, records: Iterable[dict[str, Any]]) -> None:
+        self.plan = plan
+        self.records = sorted(records, key=lambda record: (record["key"], record["method"]))
+
+    def values(self, quantity: str, method: str, noise_level: int, rate: float) -> list[float]:
+        """One value per trial, in the order of the trials."""
+        chosen = [
+            record
+            for record in self.records
+            if not record["step_name"]
+            and (record["method"], record["noise_level"], record["rate"]) == (method, noise_level, rate)
+            and quantity in record
+        ]
+        return [float(record[quantity]) for record in sorted(chosen, key=lambda record: record["trial"])]
+
+    def mean(self, quantity: str, method: str, noise_level: int, rate: float) -> Mean:
+        return Mean.of(self.values(quantity, method, noise_level, rate))
+
+    def difference(self, method: str, other: str, noise_level: int, rate: float) -> Mean:
+        """Paired difference of the errors."""
+        own, others = (self.values("error", name, noise_level, rate) for name in (method, other))
+        return Mean.of([a - b for a, b in zip(own, others, strict=True)])
+
+    def best_baseline(self, noise_level: int, rate: float) -> str:
+        return min(BASELINES, key=lambda name: self.mean("error", name, noise_level, rate).value)
+
+    def precision(self, method: str) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """Mean precision at each recall."""
+        curves = [r["precision"] for r in self.records if r["method"] == method and "precision" in r]
+        return np.mean(curves, axis=0) if curves else None
+
+    def step_error(self, setting: tuple[int, float], name: str, size: float) -> Mean:
+        chosen = [
+            record["error"]
+            for record in self.records
+            if (record["step_name"], record["step_size"]) == (name, size)
+            and (record["noise_level"], record["rate"]) == setting
+        ]
+        return Mean.of(chosen)
+
+    def unconverged(self, method: str) -> tuple[int, int]:
+        own = [r["converged"] for r in self.records if r["method"] == method and not r["step_name"]]
+        return len(own) - sum(own), len(own)
+
+
+def write_tables(results: Results, out: Path) -> list[Path]:
+    """errors.csv, anomalies.csv, precision_recall.csv, step_sizes.csv and report.md."""
+    plan = results.plan
+    settings = [(noise_level, rate) for noise_level in plan.noise_levels for rate in plan.rates]
+    errors = [
+        (method, *setting, *_cells(results.mean("error", method, *setting)))
+        for method in METHODS
+        for setting in settings
+    ]
+    anomalies = [
+        (method, *setting, *_cells(results.mean("auc", method, *setting)))
+        for method in METHODS
+        for setting in settings
+        if results.values("auc", method, *setting)
+    ]
+    curves = [
+        (method, recall, round(float(value), 5))
+        for method in METHODS
+        if (precision := results.precision(method)) is not None
+        for recall, value in zip(RECALLS, precision, strict=True)
+    ]
+    steps = [
+        (name, size, *setting, *_cells(results.step_error(setting, name, size)))
+        for setting in STEP_SETTINGS
+        for name in STEP_NAMES
+        for size in plan.step_sizes
+    ]
+    moments = ("mean", "standard_error", "trials")
+    written = [
+        _write_csv(out / "errors.csv", ("method", "noise_level", "rate", *moments), errors),
+        _write_csv(out / "anomalies.csv", ("method", "noise_level", "rate", *moments), anomalies),
+        _write_csv(out / "precision_recall.csv", ("method", "recall", "precision"), curves),
+        _write_csv(out / "step_sizes.csv", ("multiplier", "step_size", "noise_level", "rate", *moments), steps),
+    ]
+    report = out / "report.md"
+    report.write_text(markdown(results), encoding="utf-8")
+    return [*written, report]
+
+
+def _cells(mean: Mean) -> tuple[float, float, int]:
+    return round(mean.value, 6), round(mean.standard_error, 6), mean.trials
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+    return path
+
+
+def markdown(results: Results) -> str:
+    """The report: error of every method in every setting, verdicts, anomaly ranking, convergence."""
+    plan = results.plan
+    settings = [(noise_level, rate) for noise_level in plan.noise_levels for rate in plan.rates]
+    title = [f"R {noise_level}, {rate:.0%}" for noise_level, rate in settings]
+    lines = [
+        "# The ring experiment",
+        "",
+        f"{plan.trials} trials per setting, seed {plan.seed}. The best possible error is 24.0 %.",
+        "ROD-x keeps the share x of the samples. A wrong rate means that half of the anomalies were not expected.",
+        "",
+        "## Test error in % (± standard error)",
+        "",
+        *_table(
+            ["method", *title],
+            [
+                [method, *(results.mean("error", method, *setting).percent() for setting in settings)]
+                for method in METHODS
+            ],
+        ),
+        "",
+        "## GEM-MED with estimated rate, paired differences in points",
+        "",
+        *_table(
+            ["setting", "against the oracle", "against the best baseline", "which is"],
+            [
+                [name, *_verdict(results, setting)]
+                for name, setting in zip(title, settings, strict=True)
+            ],
+        ),
+        "",
+        "The best baseline is chosen afterwards, per setting, by its test error: that favours the baselines.",
+        "",
+        "## Area under the ROC curve of the anomaly ranking",
+        "",
+        *_table(
+            ["method", *title],
+            [
+                [method, *(f"{results.mean('auc', method, *setting).value:.3f}" for setting in settings)]
+                for method in METHODS
+                if results.values("auc", method, *settings[0])
+            ],
+        ),
+        "",
+        "## Fits that did not converge",
+        "",
+        *[
+            f"- {method}: {bad} of {total}"
+            for method in METHODS
+            for bad, total in [results.unconverged(method)]
+            if bad
+        ],
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(results: Results, setting: tuple[int, float]) -> list[str]:
+    best = results.best_baseline(*setting)
+    against = [results.difference("GEM-MED, auto", other, *setting) for other in ("oracle", best)]
+    return [*(f"{100 * d.value:+.2f} ± {100 * d.standard_error:.2f}" for d in against), best]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" * len(header),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]

@@ -1,0 +1,74 @@
+"""Run a plan: in parallel, with a progress bar, resuming what an earlier run has left."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pipeline.reproduction.report import Results, write_tables
+from pipeline.reproduction.ring import METHODS, Plan, Task, run_task
+from pipeline.reproduction.store import TrialStore
+
+
+def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
+    """Measure what is missing, then write tables and figures and print the errors."""
+    from pipeline.reproduction.figures import pyplot, write_figures
+
+    pyplot()  # fails now, not after the last trial
+    console = Console()
+    path = out / "trials.jsonl"
+    if restart:
+        path.unlink(missing_ok=True)
+    with TrialStore(path, plan.as_dict()) as store:
+        tasks = [task for task in plan.tasks() if task.key not in store.done]
+        if store.done and tasks:
+            console.print(f"continuing: {len(store.done)} trials are done, {len(tasks)} to go")
+        _measure(tasks, plan.seed, store, jobs, console)
+        results = Results(plan, [record for records in store.done.values() for record in records])
+    written = write_tables(results, out) + write_figures(results, out)
+    console.print(_summary(results))
+    console.print("written: " + ", ".join(str(item) for item in written), soft_wrap=True)
+
+
+def _measure(tasks: list[Task], seed: int, store: TrialStore, jobs: int, console: Console) -> None:
+    if not tasks:
+        return
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    # Spawned, not forked: a fork would inherit the threads and locks of this process.
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"))
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("trials", total=len(tasks))
+        futures: dict[Future[list[dict[str, Any]]], Task] = {}
+        try:
+            futures = {pool.submit(run_task, task, seed): task for task in tasks}
+            for future in as_completed(futures):
+                store.add(futures[future].key, future.result())
+                progress.advance(bar)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _summary(results: Results) -> Table:
+    plan = results.plan
+    table = Table(title=f"Test error in %, mean of {plan.trials} trials (± standard error)")
+    table.add_column("method")
+    shown = [(noise, rate) for noise in (plan.noise_levels[0], 55) for rate in (plan.rates[0], plan.rates[-1])]
+    for noise_level, rate in shown:
+        table.add_column(f"R {noise_level}, {rate:.0%}", justify="right")
+    for method in METHODS:
+        cells = (results.mean("error", method, *setting).percent() for setting in shown)
+        table.add_row(method, *cells, style="bold" if method == "GEM-MED, auto" else None)
+    return table
