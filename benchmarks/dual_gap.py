@@ -32,13 +32,8 @@ class Arena:
     def of(cls, ring: Ring, coverage: float) -> Arena:
         rng = np.random.RandomState(0)
         n, classes = len(ring.y), (ring.y > 0).astype(np.int64)
-        everyone = np.ones(n, dtype=bool)
-        hoods = Neighbourhoods.choose(
-            classes, np.arange(n), everyone, graph="bipartite", n_partitions=5, n_neighbors=5, rng=rng
-        )
-        geometry = measure(
-            ring.X, kernel="linear", gamma=1.0, kernel_rank=None, usable=everyone, rng=rng, neighbourhoods=hoods
-        )
+        hoods = Neighbourhoods.choose(classes, np.arange(n), graph="bipartite", n_partitions=5, n_neighbors=5, rng=rng)
+        geometry = measure(ring.X, kernel="linear", gamma=1.0, kernel_rank=None, rng=rng, neighbourhoods=hoods)
         assert geometry.graph is not None
         distances, _ = hoods.edge_lengths(geometry.graph)
         for z in (0, 1):

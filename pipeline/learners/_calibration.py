@@ -15,19 +15,20 @@ from pipeline.learners._graphs import Floats
 def _fit_slope(distance: Floats, right: Floats, weights: Floats) -> float:
     """Slope of ``P(the sign is right) = sigmoid(slope * |f|)``, by weighted likelihood.
 
-    One pseudo-sample on the right and one on the wrong side, both at the mean distance, keep the slope
-    finite on separable data. The problem is convex in one variable: Newton's method inside a bracket.
+    One pseudo-sample on the right and one on the wrong side, both of mean weight and at the mean distance, keep the
+    slope finite on separable data. The problem is convex in one variable: Newton's method inside a bracket.
     """
     total = weights.sum()
     if total <= 0.0:
         return 1.0
+    pseudo = total / (weights > 0).sum()
     mean = max((weights * distance).sum() / total, 1e-12)
     low, high = 0.0, 1e6 / mean
     slope = 1.0 / mean
     for _ in range(200):
         sure = 1.0 / (1.0 + math.exp(-slope * mean))
-        gradient = mean * (2.0 * sure - 1.0)
-        bend = 2.0 * mean * mean * sure * (1.0 - sure)
+        gradient = pseudo * mean * (2.0 * sure - 1.0)
+        bend = pseudo * 2.0 * mean * mean * sure * (1.0 - sure)
         for n in range(len(distance)):
             p = 1.0 / (1.0 + math.exp(-min(slope * distance[n], 700.0)))
             gradient += weights[n] * distance[n] * (p - right[n])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,7 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
 
-from pipeline.learners._graphs import Floats, Integers
+from pipeline.learners._graphs import Flags, Floats, Integers
+
+_LARGEST_VALUE = 1e100
 
 
 def number(
@@ -30,7 +33,7 @@ def number(
         for words, bound in (("above", above), ("at least", least), ("below", below), ("at most", most))
         if bound is not None
     )
-    inside = isinstance(value, Real) and not isinstance(value, bool | np.bool_) and not np.isnan(float(value))
+    inside = isinstance(value, Real) and not isinstance(value, bool | np.bool_) and np.isfinite(float(value))
     if inside:
         x = float(value)  # type: ignore[arg-type]
         inside = (
@@ -66,14 +69,76 @@ def coverage(value: object) -> None:
         number(value, "coverage", above=0, most=1, cure="give the share of good samples, or 'auto'")
 
 
-def binary_problem(estimator: BaseEstimator, X: Any, y: Any, *, precomputed: bool) -> tuple[Floats, Floats, Any]:
-    """Checked samples, labels as -1 and +1, and the two class names in sorted order."""
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """Checked samples of positive weight; what is learned of each is scattered back to the place it came from."""
+
+    X: Floats
+    y: Floats
+    """-1 or +1."""
+    weights: Floats
+    groups: Integers
+    class_names: Any
+    used: Flags
+    """Of all samples that were given, those of positive weight."""
+
+    @property
+    def classes(self) -> Integers:
+        return (self.y > 0).astype(np.int64)
+
+    def scatter(self, values: Any, absent: Any = np.nan) -> Any:
+        """`values` of the samples that were used, in the order of those that were given."""
+        out = np.full(
+            len(self.used), absent, dtype=np.result_type(values, absent) if absent is np.nan else values.dtype
+        )
+        out[self.used] = values
+        return out
+
+
+def training_set(
+    estimator: BaseEstimator, X: Any, y: Any, sample_weight: Any, groups: Any, *, precomputed: bool = False
+) -> TrainingSet:
+    """Check what a binary classifier is given."""
     if y is None:
         raise ValueError(f"This {type(estimator).__name__} estimator requires y to be passed, but the target y is None")
+    X = samples(estimator, X)
+    if precomputed:
+        _check_gram(X)
+    signs, class_names = _binary_labels(y, len(X))
+    weights = sample_weights(sample_weight, X)
+    used = weights > 0
+    for sign in (-1.0, 1.0):
+        if not used[signs == sign].any():
+            raise ValueError(
+                "sample_weight is zero for every sample of one class, which leaves one class only; "
+                "give some sample of each class a positive weight"
+            )
+    chosen = X[np.ix_(used, used)] if precomputed else X[used]
+    if not precomputed and np.ptp(chosen, axis=0).max() == 0.0:
+        raise ValueError(
+            f"X holds {len(chosen)} samples that are all equal, so nothing tells the classes apart; "
+            "check the features for a dead sensor or a constant column"
+        )
+    return TrainingSet(chosen, signs[used], weights[used], group_numbers(groups, len(X))[used], class_names, used)
+
+
+def samples(estimator: BaseEstimator, X: Any) -> Floats:
+    """Checked training samples, finite and small enough to be squared."""
     X = validate_data(estimator, X, dtype=np.float64, ensure_min_samples=2)
+    largest = max(float(X.max()), -float(X.min()))
+    if largest > _LARGEST_VALUE:
+        raise ValueError(
+            f"X holds the value {largest:.3g}, above {_LARGEST_VALUE:g} distances overflow; "
+            "check the features for a broken sensor, or scale them"
+        )
+    return X
+
+
+def _binary_labels(y: Any, n_samples: int) -> tuple[Floats, Any]:
+    """Labels as -1 and +1, and the two class names in sorted order."""
     y = column_or_1d(y, warn=True)
-    if len(y) != len(X):
-        raise ValueError(f"y has {len(y)} labels for {len(X)} samples; give one label per sample")
+    if len(y) != n_samples:
+        raise ValueError(f"y has {len(y)} labels for {n_samples} samples; give one label per sample")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
     classes, index = np.unique(y, return_inverse=True)
@@ -88,14 +153,7 @@ def binary_problem(estimator: BaseEstimator, X: Any, y: Any, *, precomputed: boo
         )
     if len(classes) < 2:
         raise ValueError(f"y holds one class only, {classes[0]}; give samples of two classes")
-    if precomputed:
-        _check_gram(X)
-    elif np.ptp(X, axis=0).max() == 0.0:
-        raise ValueError(
-            f"X holds {len(X)} samples that are all equal, so nothing tells the classes apart; "
-            "check the features for a dead sensor or a constant column"
-        )
-    return X, np.where(index == 1, 1.0, -1.0), classes
+    return np.where(index == 1, 1.0, -1.0), classes
 
 
 def _all_whole(labels: Any) -> bool:
@@ -114,16 +172,11 @@ def _check_gram(K: Floats) -> None:
         raise ValueError("kernel='precomputed' must have a positive diagonal; drop samples of norm zero")
 
 
-def sample_weights(sample_weight: Any, X: Floats, y: Floats | None = None) -> Floats:
-    """Checked weights; every class must keep some."""
+def sample_weights(sample_weight: Any, X: Floats) -> Floats:
+    """Checked weights, none negative, not all zero."""
     weights = np.array(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-    classes = np.zeros(len(X)) if y is None else y
-    for label in np.unique(classes):
-        if weights[classes == label].sum() <= 0:
-            raise ValueError(
-                "sample_weight is zero for every sample of one class, which leaves one class only; "
-                "give some sample of each class a positive weight"
-            )
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every sample; give some sample a positive weight")
     return weights
 
 
@@ -132,12 +185,14 @@ def group_numbers(groups: Any, n_samples: int) -> Integers:
     if groups is None:
         return np.arange(n_samples)
     groups = column_or_1d(groups)
+    if groups.dtype.kind == "O":
+        groups = groups.astype(str)
     if len(groups) != n_samples:
         raise ValueError(f"groups has {len(groups)} entries for {n_samples} samples; give one per sample")
     numbers: Integers = np.unique(groups, return_inverse=True)[1].astype(np.int64)
     if numbers.max() == 0:
         raise ValueError(
-            f"groups holds the single group {groups[0]}, so no sample has a neighbour in another group; "
+            f"groups holds the single group {groups[0]}, nothing can be held against another group; "
             "leave groups out or give at least two"
         )
     return numbers
@@ -152,7 +207,7 @@ def neighbour_count(n_neighbors: int | None, available: int, what: str, *, usual
         )
     if available < 1:
         raise ValueError(
-            f"n_neighbors={n_neighbors} finds no neighbour: too few samples or groups, 0 is what {what}; "
-            "give at least two samples (or groups) of each class"
+            f"n_neighbors={n_neighbors} finds no neighbour: there are samples with 0 others that {what}; "
+            "give at least two samples of each class, and at least two groups of each if groups are given"
         )
     return min(usual, available) if n_neighbors is None else int(n_neighbors)

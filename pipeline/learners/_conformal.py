@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Floats, Integers
+from pipeline.learners._graphs import Floats, Integers, rough_centre
 
 Singles = NDArray[np.float32]
 
@@ -44,7 +44,7 @@ class Scan:
 
     @classmethod
     def of(cls, X: Floats) -> Scan:
-        centre = np.median(X, axis=0)
+        centre = rough_centre(X)
         centred = X - centre
         scale = float(np.abs(centred).max()) or 1.0
         return cls(np.ascontiguousarray(X), centre, scale, np.ascontiguousarray((centred / scale).T.astype(np.float32)))

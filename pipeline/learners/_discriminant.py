@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.learners import _checks
 from pipeline.learners._calibration import fit_slopes, probability
+from pipeline.learners._checks import TrainingSet
 from pipeline.learners._geometry import Geometry
 from pipeline.learners._graphs import Floats, Integers
 from pipeline.learners._kernels import Kernel
@@ -16,6 +17,7 @@ from pipeline.learners._weighted_med import MEDProblem
 
 _BLOCK = 2_000
 _FOLDS = 3
+_SMALLEST_BOX = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,9 @@ class Discriminant:
         out = np.empty(len(X))
         for start in range(0, len(X), _BLOCK):
             block = X[start : start + _BLOCK]
-            values = block[:, self.columns] if self.kernel.name == "precomputed" else self.kernel(block, self.basis)
-            out[start : start + _BLOCK] = values @ self.coefficients + self.offset
+            if self.kernel.name == "precomputed":
+                block = block[:, self.columns]
+            out[start : start + _BLOCK] = self.kernel(block, self.basis) @ self.coefficients + self.offset
         return out
 
     def probabilities(self, X: Floats) -> Floats:
@@ -46,12 +49,11 @@ class Discriminant:
 
 
 def discriminant(
-    X: Floats,
+    training: TrainingSet,
     geometry: Geometry,
     problem: MEDProblem,
     multipliers: Floats,
     offset: float,
-    groups: Integers,
     calibration_weights: Floats,
     rng: np.random.RandomState,
 ) -> Discriminant:
@@ -63,10 +65,11 @@ def discriminant(
     else:
         columns = geometry.nystroem.landmarks
         coefficients = geometry.nystroem.whitening @ (geometry.gram.factor().T @ weighted)
-    honest = _cross_fitted_decision(geometry, problem, multipliers, groups, rng)
+    honest = _cross_fitted_decision(geometry, problem, multipliers, training.groups, rng)
     slopes = fit_slopes(honest, problem.y, calibration_weights)
-    basis = X[:0] if geometry.kernel.name == "precomputed" else X[columns]
-    return Discriminant(geometry.kernel, basis, columns, coefficients, offset, slopes)
+    basis = training.X[:0] if geometry.kernel.name == "precomputed" else training.X[columns]
+    given = np.flatnonzero(training.used)[columns]
+    return Discriminant(geometry.kernel, basis, given, coefficients, offset, slopes)
 
 
 def _cross_fitted_decision(
@@ -80,7 +83,7 @@ def _cross_fitted_decision(
 
     A weight of zero leaves a sample out, so the kernel matrix serves all refits, and they start at the full solution.
     """
-    names = np.unique(groups[problem.weights > 0])
+    names = np.unique(groups)
     order = np.zeros(int(groups.max()) + 1, dtype=np.int64)
     order[names] = rng.permutation(len(names)) % _FOLDS
     fold = order[groups]
@@ -92,12 +95,13 @@ def _cross_fitted_decision(
     return honest
 
 
-def box(C: float, amplitude: float) -> float:
-    """Bound c on the multipliers: a kernel scaled by the amplitude behaves as an SVM with ``C = c * amplitude``.
+def machine(C: float, amplitude: float) -> tuple[float, float]:
+    """(box, amplitude): a kernel scaled by the amplitude s behaves as an SVM with ``C = c s``.
 
-    With c at or below one no multiplier would ever leave zero.
+    With the box c at or below one no multiplier would ever leave zero, so a small C lowers the amplitude instead.
     """
-    return max(1.2, C / amplitude)
+    amplitude = min(amplitude, C / _SMALLEST_BOX)
+    return C / amplitude, amplitude
 
 
 def check_machine(C: Any, amplitude: Any) -> None:

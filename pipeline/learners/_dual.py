@@ -26,6 +26,7 @@ import numpy as np
 
 from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Floats, Integers, minimal_entropy_set
+from pipeline.learners._weighted_med import MEDProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,17 @@ class GEMMEDProblem:
     @property
     def classes(self) -> Integers:
         return (self.y > 0).astype(np.int64)
+
+    def med(self, posterior: Floats, self_coupling: Floats) -> MEDProblem:
+        """The weighted MED that a posterior with independent eta leads to; `self_coupling` is ``s K_nn + B``."""
+        return MEDProblem(
+            y=self.y,
+            weights=self.weights * posterior,
+            self_curvature=self.weights * self_coupling * (1.0 - posterior),
+            amplitude=self.amplitude,
+            box=self.box,
+            offset_variance=self.offset_variance,
+        )
 
     @property
     def class_weights(self) -> Floats:
@@ -135,7 +147,7 @@ def _meet_constraints_of_class(
 
     Minimises the convex potential above by projected Newton steps with a line search.
     """
-    tolerance = 1e-9 * w.sum()
+    tolerance = 1e-7 * w.sum()
     value, g_mu, g_kappa, h_mm, h_mk, h_kk = _class_potential(base, d, w, mu, kappa, budget, coverage)
     for _ in range(200):
         mu_free = mu > 0.0 or g_mu < 0.0
@@ -201,7 +213,7 @@ def constraint_residuals(problem: GEMMEDProblem, posterior: Floats, mu: Floats, 
     }
 
 
-def margin_residual(gradient: Floats, multipliers: Floats) -> float:
-    """Root mean square of the projected gradient by lambda."""
-    projected = np.where(multipliers > 0, gradient, np.maximum(gradient, 0.0))
-    return float(np.sqrt(np.mean(projected**2)))
+def margin_residual(gradient: Floats, multipliers: Floats, box: float) -> float:
+    """Root mean square of how far a unit step along the gradient by lambda would move inside ``[0, box]``."""
+    moved = np.clip(multipliers + gradient, 0.0, box) - multipliers
+    return float(np.sqrt(np.mean(moved**2)))

@@ -11,7 +11,6 @@ from pipeline.learners import _checks
 from pipeline.learners._graphs import (
     DistanceRows,
     EuclideanRows,
-    Flags,
     Floats,
     Graph,
     Integers,
@@ -41,7 +40,6 @@ class Neighbourhoods:
 
     classes: Integers
     groups: Integers
-    usable: Flags
     halves: Integers | None
     """Random bipartitions, or None for the leave-one-out graph."""
     n_neighbors: int
@@ -51,7 +49,6 @@ class Neighbourhoods:
         cls,
         classes: Integers,
         groups: Integers,
-        usable: Flags,
         *,
         graph: str,
         n_partitions: int,
@@ -59,15 +56,15 @@ class Neighbourhoods:
         rng: np.random.RandomState,
     ) -> Neighbourhoods:
         """Draw the partitions and settle the number of neighbours, or say why it cannot be had."""
-        halves = random_halves(groups, classes, usable, n_partitions, rng) if graph == "bipartite" else None
-        available = _fewest_neighbours(classes, groups, usable, halves)
+        halves = random_halves(groups, classes, n_partitions, rng) if graph == "bipartite" else None
+        available = _fewest_neighbours(classes, groups, halves)
         what = f"every sample has in the {graph} graph" + ("" if classes.max() == 0 else " of its class")
-        return cls(classes, groups, usable, halves, _checks.neighbour_count(n_neighbors, available, what))
+        return cls(classes, groups, halves, _checks.neighbour_count(n_neighbors, available, what))
 
     def builder(self) -> TableBuilder:
         # Half of the listed neighbours are on the other side of a cut; four times as many nearly always suffice.
         depth = self.n_neighbors + 1 if self.halves is None else 4 * self.n_neighbors + 8
-        return TableBuilder(self.classes, self.groups, self.usable, depth)
+        return TableBuilder(self.classes, self.groups, depth)
 
     def graph(self, rows: DistanceRows, builder: TableBuilder | None = None) -> Graph:
         """The neighbour graph; `builder` already holds the table where the rows have been visited."""
@@ -75,7 +72,7 @@ class Neighbourhoods:
             builder = self.builder()
             for start, squared in row_blocks(rows):
                 builder.add(start, squared)
-        return Graph(rows, builder.table(), self.classes, self.groups, self.usable)
+        return Graph(rows, builder.table(), self.classes, self.groups)
 
     def edge_lengths(self, graph: Graph) -> tuple[Floats, Floats]:
         """Mean and largest neighbour distance of each sample in the chosen graph."""
@@ -84,11 +81,11 @@ class Neighbourhoods:
         return graph.bipartite(self.n_neighbors, self.halves)
 
 
-def _fewest_neighbours(classes: Integers, groups: Integers, usable: Flags, halves: Integers | None) -> int:
+def _fewest_neighbours(classes: Integers, groups: Integers, halves: Integers | None) -> int:
     """The smallest number of allowed neighbours that any sample has."""
     fewest = len(classes)
     for z in np.unique(classes):
-        members = np.flatnonzero((classes == z) & usable)
+        members = np.flatnonzero(classes == z)
         if halves is None:
             largest_group = np.unique(groups[members], return_counts=True)[1].max()
             fewest = min(fewest, len(members) - int(largest_group))
@@ -118,16 +115,15 @@ def measure(
     kernel: str,
     gamma: str | float,
     kernel_rank: str | int | None,
-    usable: Flags,
     rng: np.random.RandomState,
     neighbourhoods: Neighbourhoods | None = None,
 ) -> Geometry:
-    """Kernel and graph of checked training samples; only the usable ones shape the kernel."""
-    fitted = fitted_kernel(kernel, gamma, X[usable], rng)
+    """Kernel and graph of checked training samples."""
+    fitted = fitted_kernel(kernel, gamma, X, rng)
     rows = distance_rows(X, kernel)
     rank = _rank(kernel_rank, len(X))
     if rank is not None:
-        nystroem = Nystroem.choose(fitted, X, np.flatnonzero(usable), rank, rng)
+        nystroem = Nystroem.choose(fitted, X, rank, rng)
         graph = None if neighbourhoods is None else neighbourhoods.graph(rows)
         return Geometry(fitted, LowRankGram(nystroem.factor(fitted, X)), nystroem, graph)
     builder = None if neighbourhoods is None else neighbourhoods.builder()

@@ -213,7 +213,7 @@ def _measure(dual: SampledDual, chains: Chains, point: Floats) -> tuple[Floats, 
     l, mu, kappa = dual.split(point)
     gradient = dual.gradient(point, kept, margins)
     residuals = {
-        "margin": margin_residual(gradient[:-4], l),
+        "margin": margin_residual(gradient[:-4], l, dual.problem.box),
         **constraint_residuals(dual.problem, kept, mu, kappa),
     }
     return kept, log_odds, residuals

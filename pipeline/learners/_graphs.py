@@ -1,9 +1,8 @@
 """Nearest-neighbour graphs: the distances behind geometric entropy minimisation.
 
-Everything here starts from one *neighbour table*: for each sample its nearest allowed
-neighbours, sorted. "Allowed" means: of the same class (if classes are given), of another
-group, and of positive weight. The leave-one-out graph, every random bipartition and the graph
-over the retained samples are all read off this one table, so distances are computed once.
+Everything here starts from one *neighbour table*: for each sample its nearest allowed neighbours, sorted.
+"Allowed" means: of the same class and of another group. The leave-one-out graph, every random bipartition and the
+graph over the retained samples are all read off this one table, so distances are computed once.
 """
 
 from __future__ import annotations
@@ -32,10 +31,6 @@ class NeighbourTable:
     distances: Floats
     indices: Integers
 
-    @property
-    def depth(self) -> int:
-        return self.distances.shape[1]
-
 
 class DistanceRows(Protocol):
     """Squared distances of all samples to all samples, any block of rows."""
@@ -51,17 +46,28 @@ def row_blocks(rows: DistanceRows) -> Iterator[tuple[int, Floats]]:
         yield start, rows.block(start, min(start + _ROWS_AT_ONCE, rows.n_samples))
 
 
+def rough_centre(X: Floats) -> Floats:
+    """Median of every few samples: near the bulk, whatever a few huge ones do, and cheap."""
+    centre: Floats = np.median(X[:: max(1, len(X) // 64)], axis=0)
+    return centre
+
+
 class EuclideanRows:
-    """Euclidean, through one matrix product per block of centred samples."""
+    """Euclidean, through one matrix product per block of centred samples.
+
+    Centred near the median, which a few huge samples do not move. Where the product loses half of its digits, as
+    inside a cluster far from the centre, the distance is computed again from the differences.
+    """
 
     def __init__(self, X: Floats) -> None:
         self.n_samples = len(X)
-        self._points = X - X.mean(axis=0)
+        self._points = X - rough_centre(X)
         self._norms = np.einsum("ij,ij->i", self._points, self._points)
 
     def block(self, start: int, stop: int) -> Floats:
         rows = self._points[start:stop] @ self._points.T
         _to_squared_distances(rows, self._norms[start:stop], self._norms)
+        _measure_cancelled(rows, self._points, self._norms, start)
         return rows
 
 
@@ -90,12 +96,24 @@ def _to_squared_distances(products: Floats, row_norms: Floats, column_norms: Flo
 
 
 @compiled
+def _measure_cancelled(squared: Floats, points: Floats, norms: Floats, start: int) -> None:
+    """Replace distances that are small against their norms by exact ones."""
+    for i in range(squared.shape[0]):
+        for j in range(squared.shape[1]):
+            if squared[i, j] < 1e-8 * (norms[start + i] + norms[j]):
+                total = 0.0
+                for feature in range(points.shape[1]):
+                    difference = points[start + i, feature] - points[j, feature]
+                    total += difference * difference
+                squared[i, j] = total
+
+
+@compiled
 def _scan_rows(
     squared: Floats,
     start: int,
     classes: Integers,
     groups: Integers,
-    usable: Flags,
     distances: Floats,
     indices: Integers,
 ) -> None:
@@ -107,9 +125,7 @@ def _scan_rows(
         farthest = np.inf
         for j in range(squared.shape[1]):
             value = squared[i, j]
-            if value >= farthest or not usable[j]:
-                continue
-            if classes[j] != classes[row] or groups[j] == groups[row]:
+            if value >= farthest or classes[j] != classes[row] or groups[j] == groups[row]:
                 continue
             place = found if found < depth else depth - 1
             while place > 0 and distances[row, place - 1] > value:
@@ -129,13 +145,13 @@ def _scan_rows(
 class TableBuilder:
     """Collects a `NeighbourTable` from blocks of squared distances, in one pass over them."""
 
-    def __init__(self, classes: Integers, groups: Integers, usable: Flags, depth: int) -> None:
-        self._classes, self._groups, self._usable = classes, groups, usable
+    def __init__(self, classes: Integers, groups: Integers, depth: int) -> None:
+        self._classes, self._groups = classes, groups
         self._distances = np.full((len(classes), depth), np.inf)
         self._indices = np.full((len(classes), depth), -1, dtype=np.int64)
 
     def add(self, start: int, squared: Floats) -> None:
-        _scan_rows(squared, start, self._classes, self._groups, self._usable, self._distances, self._indices)
+        _scan_rows(squared, start, self._classes, self._groups, self._distances, self._indices)
 
     def table(self) -> NeighbourTable:
         return NeighbourTable(self._distances, self._indices)
@@ -171,11 +187,9 @@ def _first_allowed(
 class Graph:
     """Mean distance of every sample to its `k` nearest allowed neighbours, on any side of a cut."""
 
-    def __init__(
-        self, rows: DistanceRows, table: NeighbourTable, classes: Integers, groups: Integers, usable: Flags
-    ) -> None:
+    def __init__(self, rows: DistanceRows, table: NeighbourTable, classes: Integers, groups: Integers) -> None:
         self._rows, self._table = rows, table
-        self._classes, self._groups, self._usable = classes, groups, usable
+        self._classes, self._groups = classes, groups
 
     def edge_lengths(
         self, side: Integers, wanted: Integers, k: int, asked: Flags | None = None
@@ -193,7 +207,7 @@ class Graph:
         return mean, radius
 
     def _measure_again(self, i: int, allowed: Flags, k: int) -> tuple[float, float]:
-        allowed = allowed & self._usable & (self._classes == self._classes[i]) & (self._groups != self._groups[i])
+        allowed = allowed & (self._classes == self._classes[i]) & (self._groups != self._groups[i])
         if np.count_nonzero(allowed) < k:
             return np.inf, np.inf
         nearest = np.sort(np.sqrt(self._rows.block(i, i + 1)[0, allowed]))[:k]
@@ -214,13 +228,11 @@ class Graph:
         return np.mean([mean for mean, _ in lengths], axis=0), np.mean([r for _, r in lengths], axis=0)
 
 
-def random_halves(
-    groups: Integers, classes: Integers, usable: Flags, n_partitions: int, rng: np.random.RandomState
-) -> Integers:
+def random_halves(groups: Integers, classes: Integers, n_partitions: int, rng: np.random.RandomState) -> Integers:
     """Random equal bipartitions, one row each; a group stays whole, every class is halved."""
-    halves = np.zeros((n_partitions, len(groups)), dtype=np.int64)
+    halves = np.empty((n_partitions, len(groups)), dtype=np.int64)
     for label in np.unique(classes):
-        members = np.flatnonzero((classes == label) & usable)
+        members = np.flatnonzero(classes == label)
         names, owner = np.unique(groups[members], return_inverse=True)
         for partition in halves:
             coin = np.empty(len(names), dtype=np.int64)

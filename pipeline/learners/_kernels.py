@@ -25,7 +25,8 @@ class Kernel:
     """A kernel whose typical value ``K(x, x)`` is 1, so that the amplitude has one meaning for all.
 
     Linear kernels are taken about the median of the training samples, in units of the median
-    squared norm: a few huge samples then move neither the origin nor the scale.
+    squared norm, precomputed ones in units of their median diagonal: a few huge samples then move neither the
+    origin nor the scale.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Kernel:
     def __call__(self, A: Floats, B: Floats) -> Floats:
         """Shape (len(A), len(B)). A precomputed kernel is its own matrix: `B` is ignored."""
         if self.name == "precomputed":
-            return A
+            return A / self.scale
         if self.name == "rbf":
             from scipy.spatial.distance import cdist
 
@@ -55,7 +56,7 @@ def unit_rows(A: Floats) -> Floats:
 def fitted_kernel(name: str, gamma: str | float, X: Floats, rng: np.random.RandomState) -> Kernel:
     """Resolve the data-dependent parts of a kernel on the training samples."""
     if name == "precomputed":
-        return Kernel(name)
+        return Kernel(name, scale=float(np.median(np.diag(X))))
     if name == "rbf":
         return Kernel(name, gamma=_width(gamma, X, rng))
     centre = np.median(X, axis=0)
@@ -132,17 +133,23 @@ class Nystroem:
     whitening: Floats
 
     @classmethod
-    def choose(
-        cls, kernel: Kernel, X: Floats, candidates: NDArray[np.int64], rank: int, rng: np.random.RandomState
-    ) -> Nystroem:
-        landmarks = np.sort(rng.permutation(candidates)[:rank])
-        block = X[np.ix_(landmarks, landmarks)] if kernel.name == "precomputed" else kernel(X[landmarks], X[landmarks])
+    def choose(cls, kernel: Kernel, X: Floats, rank: int, rng: np.random.RandomState) -> Nystroem:
+        landmarks = np.sort(rng.permutation(len(X))[:rank])
+        block = (
+            kernel(X[np.ix_(landmarks, landmarks)], X)
+            if kernel.name == "precomputed"
+            else kernel(X[landmarks], X[landmarks])
+        )
         values, vectors = linalg.eigh(block)
-        kept = values > 1e-10 * values[-1]
+        kept = values > max(1e-10 * values[-1], 1e-14)
+        if not kept.any():
+            raise ValueError(
+                f"kernel_rank={rank} drew landmarks whose kernel is zero; raise kernel_rank or use kernel='rbf'"
+            )
         return cls(landmarks, vectors[:, kept] / np.sqrt(values[kept]))
 
     def factor(self, kernel: Kernel, X: Floats) -> Floats:
-        columns = X[:, self.landmarks] if kernel.name == "precomputed" else kernel(X, X[self.landmarks])
+        columns = kernel(X[:, self.landmarks], X) if kernel.name == "precomputed" else kernel(X, X[self.landmarks])
         return columns @ self.whitening
 
 
@@ -157,6 +164,7 @@ def dense_gram(kernel: Kernel, X: Floats, rows: DistanceRows, table: TableBuilde
                 table.add(start, squared)
             if kernel.name == "rbf":
                 block = matrix[start : start + len(squared)]
-                np.multiply(squared, -kernel.gamma, out=block, casting="same_kind")
+                with np.errstate(over="ignore"):  # too far to matter in single precision: exp(-inf) is zero
+                    np.multiply(squared, -kernel.gamma, out=block, casting="same_kind")
                 np.exp(block, out=block)
     return DenseGram(matrix)

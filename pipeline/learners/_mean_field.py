@@ -28,11 +28,11 @@ from pipeline.learners._dual import (
 )
 from pipeline.learners._graphs import Floats
 from pipeline.learners._kernels import Gram
-from pipeline.learners._weighted_med import MEDProblem, MEDSolution
+from pipeline.learners._weighted_med import MEDSolution
 
 _MEMORY = 3
-_SHORTEST_STEP = 1 / 64
-_LARGEST_LOG_ODDS = 500.0
+_SHORTEST_STEP = 1 / 4096
+_FINEST_MED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ class _State:
 class _Rounds:
     """The two half-steps of a round, for one problem."""
 
-    def __init__(self, gram: Gram, problem: GEMMEDProblem, tolerance: float) -> None:
-        self._gram, self._problem, self._tolerance = gram, problem, tolerance
+    def __init__(self, gram: Gram, problem: GEMMEDProblem) -> None:
+        self._gram, self._problem = gram, problem
         self._self_coupling = problem.amplitude * gram.diagonal + problem.offset_variance
         self._classes = problem.classes
+        self.med_tolerance = 1e-3
         self.mu, self.kappa = np.zeros(2), np.zeros(2)
         self.constraints_met = True
 
@@ -75,18 +76,7 @@ class _Rounds:
         """Fit the MED that belongs to these log-odds."""
         problem = self._problem
         posterior = sigmoid(log_odds)
-        med = self._gram.solve(
-            MEDProblem(
-                y=problem.y,
-                weights=problem.weights * posterior,
-                self_curvature=problem.weights * self._self_coupling * (1.0 - posterior),
-                amplitude=problem.amplitude,
-                box=problem.box,
-                offset_variance=problem.offset_variance,
-            ),
-            start=start,
-            tolerance=self._tolerance,
-        )
+        med = self._gram.solve(problem.med(posterior, self._self_coupling), start=start, tolerance=self.med_tolerance)
         prior = problem.prior_log_odds
         divergence = (posterior * (log_odds - prior) - np.logaddexp(0.0, log_odds) + np.logaddexp(0.0, prior)).sum()
         return _State(base, log_odds, posterior, med, float(divergence) + med.value)
@@ -110,42 +100,53 @@ def solve_mean_field(gram: Gram, problem: GEMMEDProblem, *, tolerance: float, ma
     The gap ``sum (log_odds - target)(pi - pi_target)`` is the symmetric divergence between a
     posterior and its own response; it bounds what any further step can gain to first order.
     """
-    rounds = _Rounds(gram, problem, tolerance=1e-3)
+    rounds = _Rounds(gram, problem)
     prior = np.full(len(problem.y), problem.prior_log_odds)
-    state = rounds.state(prior, rounds.constrained(prior), None)
+    state: _State | None = rounds.state(prior, rounds.constrained(prior), None)
     extrapolation = _Extrapolation()
-    step, gap, n_iter = 1.0, np.inf, 0
-    while n_iter < max_iter:
-        n_iter += 1
+    step, n_iter = 1.0, 0
+    while True:
+        assert state is not None
         response = rounds.response(state)
         target = rounds.constrained(response)
         gap = float(((state.log_odds - target) * (state.posterior - sigmoid(target))).sum())
-        if gap <= tolerance * max(1.0, abs(state.value)):
+        stationary = gap <= tolerance * max(1.0, abs(state.value))
+        if stationary or n_iter == max_iter:
             break
+        n_iter += 1
         if step == 1.0:
-            bold = rounds.state(*_constrained_pair(rounds, extrapolation.next(state, response)), state.med.multipliers)
+            bold_base = extrapolation.next(state, response)
+            bold = rounds.state(bold_base, rounds.constrained(bold_base), state.med.multipliers)
             if bold.value <= state.value:
                 state = bold
                 continue
             extrapolation.forget()
-        state, step = _shortened(rounds, state, response, sigmoid(target), min(1.0, 2.0 * step))
-    return _solution(rounds, gram, problem, state, gap, tolerance, n_iter)
+        following, step = _shortened(rounds, state, response, sigmoid(target), min(1.0, 2.0 * step))
+        if following is None:
+            # The gain is below the accuracy of the inner solver: sharpen it, or admit to be stuck.
+            if rounds.med_tolerance <= _FINEST_MED:
+                rounds.constrained(response)
+                break
+            rounds.med_tolerance *= 0.1
+            state = rounds.state(state.base, state.log_odds, state.med.multipliers)
+            continue
+        state = following
+    return _solution(rounds, gram, problem, state, gap, stationary, n_iter)
 
 
-def _constrained_pair(rounds: _Rounds, base: Floats) -> tuple[Floats, Floats]:
-    return base, rounds.constrained(base)
-
-
-def _shortened(rounds: _Rounds, state: _State, response: Floats, target: Floats, step: float) -> tuple[_State, float]:
-    """The longest step towards the target posterior, from `step` down by halves, on which P falls."""
-    while True:
+def _shortened(
+    rounds: _Rounds, state: _State, response: Floats, target: Floats, step: float
+) -> tuple[_State | None, float]:
+    """The longest step towards the target posterior on which P falls, from `step` down by halves; None if none."""
+    while step >= _SHORTEST_STEP:
         mixed = np.clip(state.posterior + step * (target - state.posterior), 1e-200, 1 - 1e-16)
-        log_odds = np.clip(np.log(mixed) - np.log1p(-mixed), -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+        log_odds = np.log(mixed) - np.log1p(-mixed)
         base = state.base + step * (response - state.base)
         trial = rounds.state(base, log_odds, state.med.multipliers)
-        if trial.value <= state.value or step <= _SHORTEST_STEP:
+        if trial.value <= state.value:
             return trial, step
         step *= 0.5
+    return None, 2.0 * step
 
 
 class _Extrapolation:
@@ -179,7 +180,7 @@ def _solution(
     problem: GEMMEDProblem,
     state: _State,
     gap: float,
-    tolerance: float,
+    stationary: bool,
     n_iter: int,
 ) -> JointSolution:
     med = state.med
@@ -192,11 +193,11 @@ def _solution(
         * (1.0 - 1.0 / (problem.box - l) - problem.y * med.decision - w * l * coupling * (1.0 - state.posterior))
     )
     residuals = {
-        "margin": margin_residual(gradient, l),
+        "margin": margin_residual(gradient, l, problem.box),
         **constraint_residuals(problem, state.posterior, rounds.mu, rounds.kappa),
         "posterior": gap / max(1.0, abs(state.value)),
     }
-    converged = bool(residuals["posterior"] <= tolerance and med.converged and rounds.constraints_met)
+    converged = bool(stationary and med.converged and rounds.constraints_met)
     return JointSolution(
         multipliers=l,
         mu=rounds.mu.copy(),
@@ -206,6 +207,6 @@ def _solution(
         offset=med.offset,
         dual_value=state.value,
         residuals=residuals,
-        n_iter=n_iter,
+        n_iter=max(n_iter, 1),
         converged=converged,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.svm import SVC
 
-from pipeline.learners._graphs import Floats
+from pipeline.learners._checks import TrainingSet
+from pipeline.learners._graphs import Floats, Integers
 from pipeline.learners._kernels import Kernel, unit_rows
 
 
@@ -18,24 +17,28 @@ class KernelSVM:
         self._kernel = kernel
         name = kernel.name if kernel.name in ("rbf", "precomputed") else "linear"
         self._svc = SVC(C=C, kernel=name, gamma=kernel.gamma)
-        self._rows: Any = slice(None)
+        self._columns: Integers = np.empty(0, dtype=np.int64)
         self._support_inputs: Floats = np.empty((0, 0))
 
-    def fit(self, X: Floats, y: Floats, weights: Floats) -> KernelSVM:
+    def fit(self, training: TrainingSet, weights: Floats) -> KernelSVM:
         """Train on the samples of positive weight."""
-        self._rows = np.flatnonzero(weights > 0)
-        chosen = self._mapped(X)[self._rows]
-        self._svc.fit(chosen, y[self._rows], sample_weight=weights[self._rows])
-        self._support_inputs = chosen[self._svc.support_]
+        rows = np.flatnonzero(weights > 0)
+        self._columns = np.flatnonzero(training.used)[rows]
+        chosen = training.X[np.ix_(rows, rows)] if self._kernel.name == "precomputed" else training.X[rows]
+        inputs = self._mapped(chosen)
+        self._svc.fit(inputs, training.y[rows], sample_weight=weights[rows])
+        self._support_inputs = inputs[self._svc.support_]
         return self
 
     def decision(self, X: Floats) -> Floats:
-        mapped = self._mapped(X)
-        return np.asarray(self._svc.decision_function(mapped), dtype=np.float64)
+        """Decision values; the columns of a precomputed kernel are all samples that were given in training."""
+        if self._kernel.name == "precomputed":
+            X = X[:, self._columns]
+        return np.asarray(self._svc.decision_function(self._mapped(X)), dtype=np.float64)
 
     def _mapped(self, X: Floats) -> Floats:
         if self._kernel.name == "precomputed":
-            return X[:, self._rows]
+            return X / self._kernel.scale
         if self._kernel.name == "rbf":
             return X
         X = X - self._kernel.centre
@@ -46,3 +49,10 @@ class KernelSVM:
         svc, y_alpha = self._svc, self._svc.dual_coef_.ravel()
         inner = svc.decision_function(self._support_inputs) - svc.intercept_[0]
         return float(y_alpha @ inner)
+
+    def training_decision(self, training: TrainingSet) -> Floats:
+        """Decision values of all samples of the training set."""
+        if self._kernel.name != "precomputed":
+            return self.decision(training.X)
+        given = np.cumsum(training.used) - 1
+        return np.asarray(self._svc.decision_function(self._mapped(training.X[:, given[self._columns]])))

@@ -5,13 +5,12 @@ With margins ``r_n = 1 - y_n f(x_n)``, weights ``w_n`` and ``a_n = w_n lambda_n`
     max_a  sum_n w_n (l_n + log(1 - l_n / c)) - 1/2 sum_nm a_n a_m y_n y_m s K_nm
            - B/2 (sum_n a_n y_n)^2 - 1/2 sum_n w_n k_n l_n^2              0 <= l_n = a_n / w_n < c
 
-``s`` is the amplitude of the Gaussian process, ``B`` the prior variance of its offset (infinite:
-a flat prior, i.e. the constraint ``sum a y = 0``), ``f = s K (a y) + offset``,
+``s`` is the amplitude of the Gaussian process, ``B`` the prior variance of its offset, ``f = s K (a y) + offset``,
 ``k_n`` an extra curvature per sample (zero in plain MED).
 
 Two solvers for the same problem. `solve_dense` moves pairs of multipliers (sequential minimal
 optimisation, second-order pair choice): single coordinates creep on wide kernels. The offset is one
-more coordinate, without bounds and with kernel row zero, so a finite ``B`` needs no extra code.
+more coordinate, without bounds and with kernel row zero.
 `solve_low_rank` takes Newton steps in the primal for ``K = Z Z'``.
 """
 
@@ -27,7 +26,7 @@ from pipeline.learners._compiled import compiled
 from pipeline.learners._graphs import Flags, Floats
 
 NEGLIGIBLE_WEIGHT = 1e-6
-"""A sample of smaller weight cannot move f by more than ``c`` times this; it is left out."""
+"""A sample whose weight is a smaller share of the largest one cannot move f visibly; it is left out."""
 
 OFFSET = -1
 """Index of the offset's coordinate in a pair."""
@@ -58,6 +57,11 @@ class MEDProblem:
     amplitude: float
     box: float
     offset_variance: float
+
+    @property
+    def counts(self) -> Flags:
+        """Which samples are heavy enough to take part."""
+        return self.weights > NEGLIGIBLE_WEIGHT * self.weights.max()
 
 
 @compiled
@@ -148,10 +152,9 @@ def _bound_is_zero(w_i: float, y_i: float, a_i: float, w_j: float, y_j: float, a
 
 
 @compiled
-def _steepest(slope: Floats, y: Floats, a: Floats, offset: float, has_offset: bool) -> tuple[int, float, float]:
+def _steepest(slope: Floats, y: Floats, a: Floats, offset: float) -> tuple[int, float, float]:
     """The coordinate that gains most by rising, its slope, and the least slope of those that may fall."""
-    top = offset if has_offset else -np.inf
-    bottom = offset if has_offset else np.inf
+    top = bottom = offset
     i = OFFSET
     for m in range(len(y)):
         g = slope[m]
@@ -185,8 +188,7 @@ def _partner(
     if i != OFFSET:
         own = amplitude * row[i] + barrier[i]
         link = 2.0 * amplitude
-        if np.isfinite(offset_variance):
-            best = (top - offset) ** 2 / (own + offset_variance)
+        best = (top - offset) ** 2 / (own + offset_variance)
     for m in range(len(y)):
         drop = top - slope[m]
         if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
@@ -224,17 +226,16 @@ def _smo(
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
-    has_offset = np.isfinite(offset_variance)
     total = 0.0
     barrier = np.empty(n)
     for m in range(n):
         total += a[m] * y[m]
         barrier[m] = _barrier(a[m], w[m], ridge[m], box)
     for step_number in range(max_steps):
-        offset = offset_variance * total if has_offset else 0.0
-        i, top, bottom = _steepest(slope, y, a, offset, has_offset)
+        offset = offset_variance * total
+        i, top, bottom = _steepest(slope, y, a, offset)
         if top - bottom <= tolerance:
-            return (offset if has_offset else 0.5 * (top + bottom)), top - bottom, step_number
+            return offset, top - bottom, step_number
         j = _partner(i, top, kernel, y, a, slope, barrier, amplitude, offset, offset_variance)
         # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
         a_i, y_i, w_i, ridge_i = 0.0, 1.0, 0.0, 0.0
@@ -264,7 +265,7 @@ def _smo(
         row_i, row_j = kernel[max(i, 0)], kernel[max(j, 0)]
         for m in range(n):
             slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
-    return (offset_variance * total if has_offset else 0.0), np.inf, max_steps
+    return offset_variance * total, np.inf, max_steps
 
 
 @compiled
@@ -289,11 +290,9 @@ def solve_dense(
 ) -> MEDSolution:
     """Solve for a full kernel matrix, from the multipliers `start` if given."""
     y, box, amplitude = problem.y, problem.box, problem.amplitude
-    active = problem.weights > NEGLIGIBLE_WEIGHT
+    active = problem.counts
     w = np.where(active, problem.weights, 1.0)
     a = np.zeros(len(y)) if start is None else np.where(active, start * w, 0.0)
-    if not np.isfinite(problem.offset_variance):
-        a = _balanced(a, y)
     field = amplitude * combine_rows(kernel, a * y) if start is not None else np.zeros(len(y))
     ridge = problem.self_curvature / w
     slope = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - field
@@ -309,19 +308,10 @@ def solve_dense(
         a,
         slope,
         tolerance,
-        100 * len(y) + 10_000 if max_steps is None else max_steps,
+        max_steps or max(100 * len(y), 400_000_000 // len(y)),
     )
     decision = amplitude * combine_rows(kernel, a * y) + offset
     return _solution(problem, active, a, decision, offset, n_steps, bool(violation <= tolerance))
-
-
-def _balanced(a: Floats, y: Floats) -> Floats:
-    """Scale the heavier class down so that ``sum a y = 0``, as a flat offset demands."""
-    positive, negative = a[y > 0].sum(), a[y < 0].sum()
-    if min(positive, negative) == 0.0:
-        return np.zeros_like(a)
-    lighter = min(positive, negative)
-    return np.where(y > 0, a * (lighter / positive), a * (lighter / negative))
 
 
 def _solution(
@@ -358,8 +348,8 @@ def solve_low_rank(
     ``dl/dr = 1 / ((c - l)^-2 + k)`` on the samples with ``l > 0``.
     """
     y, w = problem.y, problem.weights
-    active = w > NEGLIGIBLE_WEIGHT
-    scale = np.sqrt([problem.amplitude, min(problem.offset_variance, 1e4)])
+    active = problem.counts
+    scale = np.sqrt([problem.amplitude, problem.offset_variance])
     features = np.column_stack([scale[0] * factor, np.full(len(y), scale[1])])
     features_y = features * y[:, None]
     v = np.zeros(features.shape[1]) if start is None else features_y.T @ (np.where(active, w, 0.0) * start)
@@ -388,7 +378,7 @@ def solve_low_rank(
             length *= 0.5
         v, cost, (l, bend, dual_gain) = trial, trial_cost, rest
     a = np.where(active, w * l, 0.0)
-    offset = float(problem.offset_variance * (a @ y)) if np.isfinite(problem.offset_variance) else v[-1] * scale[1]
+    offset = float(problem.offset_variance * (a @ y))
     decision = problem.amplitude * (factor @ (factor.T @ (a * y))) + offset
     return _solution(problem, active, a, decision, offset, n_steps, converged)
 

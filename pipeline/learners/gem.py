@@ -41,7 +41,7 @@ class GEMDetector(OutlierMixin, BaseEstimator):
     Attributes
     ----------
     edge_lengths_ : ndarray of shape (n_samples,)
-        Mean neighbour distance of each training sample.
+        Mean neighbour distance of each training sample, itself excluded; NaN for samples of weight zero.
     minimal_entropy_set_ : ndarray of bool of shape (n_samples,)
         The training samples inside the set.
     local_entropy_ : ndarray of shape (n_samples,)
@@ -53,9 +53,11 @@ class GEMDetector(OutlierMixin, BaseEstimator):
     Notes
     -----
     Higher scores are more normal, as everywhere in scikit-learn. `p_values` are conformal: on new samples of
-    the training distribution ``p <= alpha`` has probability at most alpha (leave-one-out: exactly so in
-    finite samples; bipartite: cross-conformal). `predict` compares scores with one threshold, the
-    paper's rule, which is only approximately of that level. Cost: O(n^2) to fit, O(n) per new sample.
+    the training distribution ``p <= alpha`` has probability at most alpha, in finite samples, with the leave-one-out
+    graph; with the bipartite graph (cross-conformal) at most 2 alpha, and alpha in all that was measured. `predict`
+    compares scores with one threshold, the paper's rule, which is only approximately of that level. All of these take a
+    sample for a new one: of training samples ask `edge_lengths_` or `minimal_entropy_set_`. Few or very uneven groups
+    leave few neighbours and cost power. Cost: O(n^2) to fit, O(n) per new sample.
 
     References
     ----------
@@ -97,42 +99,44 @@ class GEMDetector(OutlierMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Counts towards the coverage of the minimal-entropy set; a weight of zero leaves a sample out.
+            Counts towards the coverage of `minimal_entropy_set_`, not in p-values or `predict`; a weight of zero
+            leaves a sample out.
         groups : array-like of shape (n_samples,), optional
             Samples of one group (a recording) are never each other's neighbours.
         """
         _checks.number(self.coverage, "coverage", above=0, below=1, cure="0.95 lets one nominal sample in twenty alarm")
         check_graph(self.graph, self.n_partitions, self.n_neighbors)
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        X = _checks.samples(self, X)
         weights = _checks.sample_weights(sample_weight, X)
-        group_numbers = _checks.group_numbers(groups, len(X))
         used = weights > 0
         hoods = Neighbourhoods.choose(
             np.zeros(int(used.sum()), dtype=np.int64),
-            group_numbers[used],
-            np.ones(int(used.sum()), dtype=bool),
+            _checks.group_numbers(groups, len(X))[used],
             graph=self.graph,
             n_partitions=self.n_partitions,
             n_neighbors=self.n_neighbors,
             rng=check_random_state(self.random_state),
         )
         self.n_neighbors_ = hoods.n_neighbors
-        self._measure(X[used], weights[used], hoods)
+        lengths, radii = hoods.edge_lengths(hoods.graph(distance_rows(X[used], "euclidean")))
+        self.edge_lengths_, self._radii = np.full(len(X), np.nan), np.full(len(X), np.nan)
+        self.edge_lengths_[used], self._radii[used] = lengths, radii
+        self.minimal_entropy_set_: Flags = np.zeros(len(X), dtype=bool)
+        self.minimal_entropy_set_[used] = minimal_entropy_set(lengths, self.coverage, weights[used])
+        self.offset_ = -_conformal_quantile(lengths, self.coverage)
+        self._calibrate(X[used], lengths, radii, hoods)
         return self
 
-    def _measure(self, X: Floats, weights: Floats, hoods: Neighbourhoods) -> None:
-        self.edge_lengths_, self._radii = hoods.edge_lengths(hoods.graph(distance_rows(X, "euclidean")))
-        self.minimal_entropy_set_: Flags = minimal_entropy_set(self.edge_lengths_, self.coverage, weights)
-        scan = Scan.of(X)
+    def _calibrate(self, X: Floats, lengths: Floats, radii: Floats, hoods: Neighbourhoods) -> None:
+        """Keep what p-values of new samples compare with."""
         self._reference: Bipartite | LeaveOneOut
         if hoods.halves is None:
-            self._reference = LeaveOneOut(scan, self.edge_lengths_, self._radii, self.n_neighbors_)
+            self._reference = LeaveOneOut(Scan.of(X), lengths, radii, self.n_neighbors_)
             self._n_reference = len(X) - 1
         else:
             codes = half_codes(hoods.halves)
-            self._reference = Bipartite(scan, self.edge_lengths_, codes, self.n_partitions, self.n_neighbors_)
+            self._reference = Bipartite(Scan.of(X), lengths, codes, self.n_partitions, self.n_neighbors_)
             self._n_reference = len(X) // 2
-        self.offset_ = -_conformal_quantile(self.edge_lengths_, self.coverage)
 
     @property
     def local_entropy_(self) -> Floats:

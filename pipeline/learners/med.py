@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
 from pipeline.learners._binary import BinaryMixin
-from pipeline.learners._discriminant import box, check_machine, discriminant
+from pipeline.learners._discriminant import check_machine, discriminant, machine
 from pipeline.learners._geometry import check_kernel, measure
 from pipeline.learners._graphs import Floats
 from pipeline.learners._weighted_med import MEDProblem
@@ -37,7 +37,7 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
     C : float, default=1.0
         Bound on a sample's influence, as in a support vector machine.
     amplitude : float, default=0.3
-        s, the prior variance of f in units of the kernel.
+        s, the prior variance of f in units of the kernel; at most C / 1.2, and lowered to that for smaller C.
     kernel_rank : "auto", int or None, default="auto"
         Landmarks of a low-rank kernel; None keeps the full matrix, "auto" does up to 8,000 samples.
     tol : float, default=1e-3
@@ -49,7 +49,7 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (2,)
     multipliers_ : ndarray of shape (n_samples,)
-        lambda_n, per unit of sample weight.
+        lambda_n, per unit of sample weight; NaN for samples of weight zero.
     dual_value_ : float
         Value of the dual, equal to the divergence from the prior.
     converged_ : bool
@@ -103,26 +103,18 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
         check_kernel(self.kernel, self.gamma, self.kernel_rank)
         check_machine(self.C, self.amplitude)
         _checks.number(self.tol, "tol", above=0, cure="1e-3 is usual")
-        precomputed = self.kernel == "precomputed"
-        X, signs, self.classes_ = _checks.binary_problem(self, X, y, precomputed=precomputed)
-        weights = _checks.sample_weights(sample_weight, X, signs)
-        group_numbers = _checks.group_numbers(groups, len(X))
+        training = _checks.training_set(self, X, y, sample_weight, groups, precomputed=self.kernel == "precomputed")
+        self.classes_ = training.class_names
         rng = check_random_state(self.random_state)
-        geometry = measure(
-            X,
-            kernel=self.kernel,
-            gamma=self.gamma,
-            kernel_rank=self.kernel_rank,
-            usable=weights > 0,
-            rng=rng,
-        )
+        geometry = measure(training.X, kernel=self.kernel, gamma=self.gamma, kernel_rank=self.kernel_rank, rng=rng)
+        box, amplitude = machine(self.C, self.amplitude)
         problem = MEDProblem(
-            y=signs,
-            weights=weights,
-            self_curvature=np.zeros(len(X)),
-            amplitude=self.amplitude,
-            box=box(self.C, self.amplitude),
-            offset_variance=self.amplitude,
+            y=training.y,
+            weights=training.weights,
+            self_curvature=np.zeros(len(training.y)),
+            amplitude=amplitude,
+            box=box,
+            offset_variance=amplitude,
         )
         solution = geometry.gram.solve(problem, tolerance=self.tol)
         if not solution.converged:
@@ -132,12 +124,12 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.multipliers_ = solution.multipliers
+        self.multipliers_ = training.scatter(solution.multipliers)
         self.dual_value_ = solution.value
         self.converged_ = solution.converged
         self.n_iter_ = max(solution.n_steps, 1)
         self._discriminant = discriminant(
-            X, geometry, problem, solution.multipliers, solution.offset, group_numbers, weights, rng
+            training, geometry, problem, solution.multipliers, solution.offset, training.weights, rng
         )
         return self
 

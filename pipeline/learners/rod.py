@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
@@ -48,6 +50,7 @@ class RODClassifier(BinaryMixin, BaseEstimator):
         Hinge loss at the solution, a finer ranking where eta is zero or one.
     objective_ : float
         Value of the problem above (of its relaxation, a lower bound, with ``solver="sdp"``).
+    converged_ : bool
     n_iter_ : int
 
     References
@@ -99,34 +102,43 @@ class RODClassifier(BinaryMixin, BaseEstimator):
         _checks.number(self.keep_fraction, "keep_fraction", above=0, most=1, cure="0.8 leaves a fifth out")
         _checks.whole_number(self.max_iter, "max_iter", least=1, cure="50 is usual")
         precomputed = self.kernel == "precomputed"
-        X, signs, self.classes_ = _checks.binary_problem(self, X, y, precomputed=precomputed)
-        weights = _checks.sample_weights(sample_weight, X, signs)
-        kernel = fitted_kernel(self.kernel, self.gamma, X[weights > 0], check_random_state(self.random_state))
+        training = _checks.training_set(self, X, y, sample_weight, None, precomputed=precomputed)
+        self.classes_ = training.class_names
+        kernel = fitted_kernel(self.kernel, self.gamma, training.X, check_random_state(self.random_state))
         if self.solver == "sdp":
             if sample_weight is not None:
                 raise ValueError("solver='sdp' takes no sample_weight; use solver='alternating'")
-            self.eta_, self.objective_ = relaxation(kernel(X, X), signs, self.keep_fraction, self.C)
-            self.n_iter_ = 1
+            eta, self.objective_ = relaxation(kernel(training.X, training.X), training.y, self.keep_fraction, self.C)
+            self.n_iter_, self.converged_ = 1, True
         else:
-            self._alternate(X, signs, weights, kernel)
-        self._svm = KernelSVM(kernel, self.C).fit(X, signs, weights * np.maximum(self.eta_, 1e-8))
-        self.margin_loss_ = np.maximum(0.0, 1.0 - signs * self._svm.decision(X))
+            eta = self._alternate(training, kernel)
+        self._svm = KernelSVM(kernel, self.C).fit(training, training.weights * np.maximum(eta, 1e-8))
+        self.eta_ = training.scatter(eta)
+        self.margin_loss_ = training.scatter(self._losses(training))
+        if self.solver == "alternating":
+            counted = self.C * float((training.weights * eta) @ self._losses(training))
+            self.objective_ = 0.5 * self._svm.squared_norm() + counted
         return self
 
-    def _alternate(self, X: Floats, signs: Floats, weights: Floats, kernel: Kernel) -> None:
+    def _losses(self, training: _checks.TrainingSet) -> Floats:
+        return np.maximum(0.0, 1.0 - training.y * self._svm.training_decision(training))
+
+    def _alternate(self, training: _checks.TrainingSet, kernel: Kernel) -> Floats:
         """Fit on what counts, then count what fits best; the objective falls until nothing changes."""
-        kept: Flags = weights > 0
-        self.n_iter_ = 0
-        for _ in range(self.max_iter):
+        kept: Flags = np.ones(len(training.y), dtype=bool)
+        self.n_iter_, self.converged_ = 0, False
+        while not self.converged_ and self.n_iter_ < self.max_iter:
             self.n_iter_ += 1
-            svm = KernelSVM(kernel, self.C).fit(X, signs, np.where(kept, weights, 0.0))
-            loss = np.maximum(0.0, 1.0 - signs * svm.decision(X))
-            before, kept = kept, _best_fitting(loss, signs, weights, self.keep_fraction)
-            if np.array_equal(before, kept):
-                break
-        self.eta_ = kept.astype(np.float64)
-        norm = svm.squared_norm()
-        self.objective_ = 0.5 * norm + self.C * float((weights * loss)[kept].sum())
+            self._svm = KernelSVM(kernel, self.C).fit(training, np.where(kept, training.weights, 0.0))
+            before, kept = kept, _best_fitting(self._losses(training), training.y, self.keep_fraction)
+            self.converged_ = bool(np.array_equal(before, kept))
+        if not self.converged_:
+            warnings.warn(
+                f"ROD was still changing its choice after max_iter={self.max_iter} rounds; raise max_iter",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return kept.astype(np.float64)
 
     def decision_function(self, X: Any) -> Floats:
         """Signed distance to the boundary: positive for ``classes_[1]``."""
@@ -134,11 +146,11 @@ class RODClassifier(BinaryMixin, BaseEstimator):
         return self._svm.decision(X)
 
 
-def _best_fitting(loss: Floats, signs: Floats, weights: Floats, keep_fraction: float) -> Flags:
+def _best_fitting(loss: Floats, signs: Floats, keep_fraction: float) -> Flags:
     """The samples of smallest loss, `keep_fraction` of each class (never fewer than one)."""
     kept = np.zeros(len(loss), dtype=bool)
     for sign in (-1.0, 1.0):
-        members = np.flatnonzero((signs == sign) & (weights > 0))
+        members = np.flatnonzero(signs == sign)
         count = max(1, int(np.ceil(keep_fraction * len(members) - 1e-9)))
         kept[members[np.argsort(loss[members], kind="stable")[:count]]] = True
     return kept
@@ -182,4 +194,10 @@ def relaxation(kernel: Floats, y: Floats, keep_fraction: float, C: float) -> tup
     problem.solve(solver=cvxpy.SCS, eps=1e-5, max_iters=20_000)
     if eta.value is None:
         raise RuntimeError(f"solver='sdp' ended with status {problem.status}; use solver='alternating'")
+    if problem.status != "optimal":
+        warnings.warn(
+            f"solver='sdp' ended with status {problem.status}: its eta and bound are rough",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     return np.clip(np.asarray(eta.value), 0.0, 1.0), float(bound.value)

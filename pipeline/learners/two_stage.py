@@ -74,35 +74,34 @@ class GEMSVC(BinaryMixin, BaseEstimator):
         check_graph(self.graph, self.n_partitions, self.n_neighbors)
         _checks.number(self.C, "C", above=0, cure="1.0 is usual")
         _checks.coverage(self.coverage)
-        precomputed = self.kernel == "precomputed"
-        X, signs, self.classes_ = _checks.binary_problem(self, X, y, precomputed=precomputed)
-        weights = _checks.sample_weights(sample_weight, X, signs)
+        training = _checks.training_set(self, X, y, sample_weight, groups, precomputed=self.kernel == "precomputed")
+        self.classes_ = training.class_names
         rng = check_random_state(self.random_state)
         hoods = Neighbourhoods.choose(
-            (signs > 0).astype(np.int64),
-            _checks.group_numbers(groups, len(X)),
-            weights > 0,
+            training.classes,
+            training.groups,
             graph=self.graph,
             n_partitions=self.n_partitions,
             n_neighbors=self.n_neighbors,
             rng=rng,
         )
-        self.edge_lengths_, _ = hoods.edge_lengths(hoods.graph(distance_rows(X, self.kernel)))
-        self.kept_ = self._screened(hoods, weights)
-        kernel = fitted_kernel(self.kernel, self.gamma, X[weights > 0], rng)
-        self._svm = KernelSVM(kernel, self.C).fit(X, signs, np.where(self.kept_, weights, 0.0))
+        lengths, _ = hoods.edge_lengths(hoods.graph(distance_rows(training.X, self.kernel)))
+        kept = self._screened(lengths, training)
+        kernel = fitted_kernel(self.kernel, self.gamma, training.X, rng)
+        self._svm = KernelSVM(kernel, self.C).fit(training, np.where(kept, training.weights, 0.0))
+        self.edge_lengths_ = training.scatter(lengths)
+        self.kept_ = training.scatter(kept, False)
         return self
 
-    def _screened(self, hoods: Neighbourhoods, weights: Floats) -> Flags:
-        used = weights > 0
+    def _screened(self, lengths: Floats, training: _checks.TrainingSet) -> Flags:
         if self.coverage == "auto":
-            self.coverage_, _ = coverages(self.edge_lengths_[used], hoods.classes[used], hoods.groups[used])
+            self.coverage_, _ = coverages(lengths, training.classes, training.groups)
         else:
             self.coverage_ = np.full(2, float(self.coverage))
-        kept = np.zeros(len(used), dtype=bool)
+        kept = np.zeros(len(lengths), dtype=bool)
         for z in (0, 1):
-            members = used & (hoods.classes == z)
-            kept[members] = minimal_entropy_set(self.edge_lengths_[members], self.coverage_[z], weights[members])
+            members = training.classes == z
+            kept[members] = minimal_entropy_set(lengths[members], self.coverage_[z], training.weights[members])
         return kept
 
     def decision_function(self, X: Any) -> Floats:

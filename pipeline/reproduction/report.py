@@ -154,10 +154,7 @@ def markdown(results: Results) -> str:
         "",
         *_table(
             ["setting", "against the oracle", "against the best baseline", "which is"],
-            [
-                [name, *_verdict(results, setting)]
-                for name, setting in zip(title, settings, strict=True)
-            ],
+            [[name, *_verdict(results, setting)] for name, setting in zip(title, settings, strict=True)],
         ),
         "",
         "The best baseline is chosen afterwards, per setting, by its test error: that favours the baselines.",
@@ -175,12 +172,7 @@ def markdown(results: Results) -> str:
         "",
         "## Fits that did not converge",
         "",
-        *[
-            f"- {method}: {bad} of {total}"
-            for method in METHODS
-            for bad, total in [results.unconverged(method)]
-            if bad
-        ],
+        *[f"- {method}: {bad} of {total}" for method in METHODS for bad, total in [results.unconverged(method)] if bad],
         "",
     ]
     return "\n".join(lines)

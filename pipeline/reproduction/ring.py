@@ -32,13 +32,13 @@ MACHINES: dict[str, dict[str, Any]] = {
     "mean-field": {"C": 1 / 3, "amplitude": 0.1},
     "gibbs": {"C": 1 / 30, "amplitude": 0.01},
 }
-"""Of GEM-MED (and MED, with the first): the best of eleven pairs over 40 other draws of six settings. The library's defaults
-are worse by up to 0.2 points. Sampling converges at the smaller amplitude, where the exact posterior is close to its
-mean-field form; there a few anomalies left in a half-corrupted class do more harm."""
+"""Of GEM-MED (and MED, with the first): the best of eleven pairs over 40 other draws of six settings; the library's
+defaults are worse by up to 0.2 points. Sampling converges at the smaller amplitude, where the exact posterior is close
+to its mean-field form; there a few anomalies left in a half-corrupted class do more harm."""
 
 _ORACLE_C = 1 / 30
 _BASELINE_C = 1.0
-"""Of SVM, ROD and GEM + SVM: of 1/30, 0.2 and 1 the best for them (GEM + SVM: 24 % error instead of 32 % at R 55, 50 %).
+"""Of SVM, ROD and GEM + SVM: of 1/30, 0.2 and 1 the best for them (GEM + SVM at R 55, 50 %: 24 % error, not 32 %).
 The oracle is best at 1/30, by 0.2 points, and has that."""
 
 

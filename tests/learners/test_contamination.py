@@ -24,7 +24,7 @@ def lengths(X):
 
 @pytest.mark.parametrize("shape", CLEAN)
 def test_clean_classes_are_seldom_suspected(shape):
-    """Of 30 clean classes of 300 samples at most three are (5 % of hundreds were, at 100 samples)."""
+    """Of 30 clean classes of 300 samples at most three are (5 % of hundreds were)."""
     rng = np.random.default_rng(0)
     found = [contamination_of(lengths(CLEAN[shape](rng, 300)), np.arange(300)).found for _ in range(30)]
     assert sum(found) <= 3
@@ -57,7 +57,7 @@ def test_weak_evidence_suffices_in_company():
     rng = np.random.default_rng(3)
     bells = rng.normal(0, 0.35, 100)
     candidates = (np.exp(bells + np.where(np.arange(100) < 30, gap, 0.0)) for gap in np.arange(0.8, 2.0, 0.05))
-    mild = next(d for d in candidates if 0 < contamination_of(d, np.arange(100)).evidence < 2)
+    mild = next(d for d in candidates if 0 < contamination_of(d, np.arange(100)).evidence < 4)
     certain = lengths(np.vstack([rng.normal(size=(70, 2)), 40 * rng.normal(size=(30, 2))]))
     clean = lengths(rng.normal(size=(100, 2)))
     classes = np.repeat([0, 1], 100)

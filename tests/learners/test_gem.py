@@ -33,7 +33,7 @@ def test_bipartite_p_value_compares_each_sample_in_the_same_halves():
     rng = np.random.default_rng(1)
     X, new = rng.normal(size=(40, 3)), rng.normal(size=(10, 3)) * 1.5
     detector = GEMDetector(n_neighbors=3, n_partitions=4, random_state=5).fit(X)
-    halves = random_halves(np.arange(40), np.zeros(40, int), np.ones(40, bool), 4, np.random.RandomState(5))
+    halves = random_halves(np.arange(40), np.zeros(40, int), 4, np.random.RandomState(5))
     own, other = cdist(X, X), cdist(new, X)
     for m in range(len(new)):
         count = 1
@@ -139,6 +139,6 @@ def test_scanning_in_single_precision_decides_nothing(graph, offset, loudest):
     else:
         from pipeline.learners._graphs import random_halves
 
-        half = random_halves(np.arange(150), np.zeros(150, int), np.ones(150, bool), 1, np.random.RandomState(1))[0]
+        half = random_halves(np.arange(150), np.zeros(150, int), 1, np.random.RandomState(1))[0]
         expected = np.mean([np.sort(D[:, half == h], axis=1)[:, :4].mean(axis=1) for h in (0, 1)], axis=0)
     np.testing.assert_allclose(-detector.score_samples(new), expected, rtol=1e-9)

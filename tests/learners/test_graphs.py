@@ -10,12 +10,12 @@ from pipeline.learners._geometry import Neighbourhoods, distance_rows
 from pipeline.learners._graphs import EuclideanRows, minimal_entropy_set, random_halves
 
 
-def brute_force(X, classes, groups, usable, k, side=None):
+def brute_force(X, classes, groups, k, side=None):
     """Mean and k-th smallest distance to allowed samples; `side[i]` limits the neighbours of i."""
     D = cdist(X, X)
     mean, radius = np.empty(len(X)), np.empty(len(X))
     for i in range(len(X)):
-        allowed = usable & (classes == classes[i]) & (groups != groups[i])
+        allowed = (classes == classes[i]) & (groups != groups[i])
         if side is not None:
             allowed &= side == 1 - side[i]
         nearest = np.sort(D[i, allowed])[:k]
@@ -27,16 +27,14 @@ def brute_force(X, classes, groups, usable, k, side=None):
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("n", [60, 300])
 def test_edge_lengths_equal_brute_force(graph, grouped, n):
-    """Classes, groups, weights of zero and partitions are all respected, across several blocks of rows."""
+    """Classes, groups and partitions are all respected, across several blocks of rows."""
     rng = np.random.default_rng(n)
     X = rng.normal(size=(n, 4)) + 1e4
     classes = rng.integers(0, 2, n)
     groups = rng.integers(0, n // 6, n) if grouped else np.arange(n)
-    usable = rng.random(n) < 0.9
     hoods = Neighbourhoods.choose(
         classes,
         groups,
-        usable,
         graph=graph,
         n_partitions=3,
         n_neighbors=3,
@@ -44,7 +42,7 @@ def test_edge_lengths_equal_brute_force(graph, grouped, n):
     )
     mean, radius = hoods.edge_lengths(hoods.graph(distance_rows(X, "rbf")))
     sides = [None] if hoods.halves is None else list(hoods.halves)
-    twins = [brute_force(X, classes, groups, usable, 3, side) for side in sides]
+    twins = [brute_force(X, classes, groups, 3, side) for side in sides]
     np.testing.assert_allclose(mean, np.mean([m for m, _ in twins], axis=0), rtol=1e-6)
     np.testing.assert_allclose(radius, np.mean([r for _, r in twins], axis=0), rtol=1e-6)
 
@@ -62,7 +60,7 @@ def test_halves_are_balanced_and_keep_groups_whole():
     rng = np.random.RandomState(3)
     classes = np.repeat([0, 1], 30)
     groups = np.arange(60) // 3
-    halves = random_halves(groups, classes, np.ones(60, dtype=bool), 4, rng)
+    halves = random_halves(groups, classes, 4, rng)
     for partition in halves:
         assert all(len(set(partition[groups == g])) == 1 for g in range(20))
         assert [int(partition[classes == z].sum()) for z in (0, 1)] == [15, 15]

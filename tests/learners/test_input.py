@@ -118,15 +118,17 @@ def test_weights_of_zero_for_a_whole_class_are_refused(learner, two_blobs):
         learner().fit(X, y, sample_weight=(y == 1).astype(float))
 
 
-@pytest.mark.parametrize("learner", [MEDClassifier, GEMMEDClassifier, GEMSVC, RODClassifier])
+@pytest.mark.parametrize("learner", ALL)
 def test_weight_zero_is_the_same_as_absence(learner, two_blobs):
     """A sample of weight zero shapes neither kernel, graph nor classifier."""
     X, y = two_blobs
     gone = np.arange(len(X)) % 5 == 0
     X[gone] += 30.0
-    weighted = learner().fit(X, y, sample_weight=(~gone).astype(float)).decision_function(X[~gone])
-    removed = learner().fit(X[~gone], y[~gone]).decision_function(X[~gone])
-    np.testing.assert_allclose(weighted, removed, atol=5e-3)
+    weighted = learner().fit(X, y, sample_weight=(~gone).astype(float))
+    removed = learner().fit(X[~gone], y[~gone])
+    np.testing.assert_array_equal(weighted.decision_function(X), removed.decision_function(X))
+    if hasattr(learner, "p_values"):
+        np.testing.assert_array_equal(weighted.p_values(X), removed.p_values(X))
 
 
 def test_precomputed_kernel_must_be_a_gram_matrix(two_blobs):
@@ -152,3 +154,114 @@ def test_p_values_of_a_precomputed_kernel_say_why_not(two_blobs):
     model = GEMMEDClassifier(kernel="precomputed").fit(X @ X.T + 1.0, y)
     with pytest.raises(ValueError, match="kernel='precomputed' hides the samples"):
         model.p_values(X @ X.T + 1.0)
+
+
+def test_what_is_learned_of_a_sample_stays_at_its_place(two_blobs):
+    """With weights of zero, per-sample results keep the length and order of the input."""
+    X, y = two_blobs
+    weights = (np.arange(len(X)) % 4 > 0).astype(float)
+    absent = weights == 0
+    model = GEMMEDClassifier().fit(X, y, sample_weight=weights)
+    for values in (model.posterior_, model.log_odds_, model.multipliers_, model.distances_):
+        assert np.array_equal(np.isnan(values), absent)
+    detector = GEMDetector().fit(X, sample_weight=weights)
+    assert np.array_equal(np.isnan(detector.edge_lengths_), absent)
+    assert not detector.minimal_entropy_set_[absent].any()
+    K = X @ X.T + 1.0
+    handed = MEDClassifier(kernel="precomputed").fit(K, y, sample_weight=weights)
+    there = ~absent
+    alone = MEDClassifier(kernel="precomputed").fit(K[np.ix_(there, there)], y[there])
+    np.testing.assert_allclose(handed.decision_function(K), alone.decision_function(K[:, there]))
+
+
+def test_groups_and_weights_of_zero_together(two_blobs):
+    """Two recordings, one with samples left out: everything stays finite."""
+    X, y = two_blobs
+    groups = np.tile([0, 1], 40)
+    weights = np.ones(80)
+    weights[[60, 61]] = 0
+    model = GEMMEDClassifier().fit(X, y, sample_weight=weights, groups=groups)
+    assert np.isfinite(model.decision_function(X)).all()
+    assert np.isfinite(model.p_values(X)).all()
+
+
+def test_refusals_that_leave_one_recording_do_not_spoil_p_values():
+    """Samples left without a neighbour in another recording no longer calibrate; nominal samples stay nominal."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(-4, 1, (55, 2)), rng.normal(4, 1, (55, 2))])
+    y = np.repeat([0, 1], 55)
+    groups = np.tile(np.r_[np.zeros(50), np.ones(5)], 2).astype(int)
+    X[50], X[105] = X[50] + 8, X[105] - 8
+    model = GEMMEDClassifier(graph="leave-one-out", amplitude=0.1).fit(X, y, groups=groups)
+    p = model.p_values(rng.normal(-4, 1, (200, 2)))
+    assert np.median(p) > 0.2
+
+
+@pytest.mark.parametrize("loudest", [1e9, 1e12, 1e40])
+def test_one_absurd_reading_does_not_destroy_the_others(loudest):
+    """A single huge sample is refused or outvoted; distances among the others keep their digits."""
+    rng = np.random.default_rng(1)
+    y = np.arange(200) % 2
+    X = rng.normal(size=(200, 3)) + 2.0 * (2 * y[:, None] - 1)
+    X_new, y_new = rng.normal(size=(400, 3)) + 2.0 * (2 * np.arange(400)[:, None] % 4 - 1), np.arange(400) % 2
+    X[0] = loudest
+    for learner in CLASSIFIERS:
+        assert learner().fit(X, y).score(X_new, y_new) > 0.9, learner
+    detector = GEMDetector().fit(X)
+    assert (detector.predict(X_new) == -1).mean() < 0.15
+    assert (detector.edge_lengths_[1:] > 0).all()
+
+
+def test_values_that_cannot_be_squared_are_refused_by_name(two_blobs):
+    """1e160 overflows every distance."""
+    X, y = two_blobs
+    X[5, 1] = -1e160
+    for learner in ALL:
+        with pytest.raises(ValueError, match="X holds the value 1e\\+160, above 1e\\+100 distances overflow"):
+            learner().fit(X, y)
+
+
+def test_infinite_parameters_are_refused(two_blobs):
+    """Infinity is a number to Python, not to a solver."""
+    for parameter in ("C", "amplitude", "gamma"):
+        with pytest.raises(ValueError, match=f"{parameter}=inf must be a number above 0"):
+            MEDClassifier(**{parameter: float("inf")}).fit(*two_blobs)
+
+
+def test_small_C_keeps_its_meaning(two_blobs):
+    """Below amplitude times 1.2 the amplitude gives way: a smaller C still means a flatter function."""
+    X, y = two_blobs
+    spreads = [np.ptp(MEDClassifier(C=C).fit(X, y).decision_function(X)) for C in (1e-3, 1e-2, 1e-1, 1.0)]
+    assert spreads == sorted(spreads)
+    assert spreads[0] < spreads[1] / 5
+
+
+def test_the_scale_of_weights_does_not_matter_to_probabilities(two_blobs):
+    """Weights of 1/1000 with a thousandfold C: the same decisions and, nearly, the same probabilities."""
+    X, y = two_blobs
+    plain = MEDClassifier(C=10).fit(X, y).predict_proba(X)
+    scaled = MEDClassifier(C=10_000).fit(X, y, sample_weight=np.full(len(X), 1e-3)).predict_proba(X)
+    np.testing.assert_allclose(scaled, plain, atol=0.1)
+
+
+def test_rod_says_when_it_is_still_changing(two_blobs):
+    """One round is not enough, and that is said."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with pytest.warns(ConvergenceWarning, match="still changing its choice after max_iter=1"):
+        model = RODClassifier(max_iter=1).fit(*two_blobs)
+    assert not model.converged_
+
+
+def test_step_sizes_of_the_wrong_kind_are_named(two_blobs):
+    """Not a TypeError from inside."""
+    with pytest.raises(ValueError, match=r"step_sizes=0.05 must hold three numbers"):
+        GEMMEDClassifier(step_sizes=0.05).fit(*two_blobs)
+
+
+def test_landmarks_without_kernel_are_named():
+    """A linear kernel vanishes at its centre; one landmark there spans nothing."""
+    X = np.zeros((20, 1))
+    X[0], X[1] = 1.0, -1.0
+    with pytest.raises(ValueError, match="kernel_rank=1 drew landmarks whose kernel is zero"):
+        MEDClassifier(kernel="linear", kernel_rank=1, random_state=2).fit(X, np.arange(20) % 2)
