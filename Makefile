@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pipeline tests benchmarks fixtures
 
-.PHONY: run test lint types pytest soak figures clean
+.PHONY: run test lint types pytest soak clean
 
 run: $(VENV)/.run
 	$(BIN)/gemmed reproduce ring --quick

@@ -58,8 +58,7 @@ class Arena:
     def gibbs(self, steps: int, seed: int = 0) -> Floats:
         """Multipliers after `steps` steps, the last half averaged."""
         dual, chains = SampledDual(self.problem), self.chains(seed)
-        coupling = self.problem.amplitude * self.gram.diagonal + self.problem.offset_variance
-        ascent = Ascent(coupling, (0.05, 0.05, 0.05), self.problem.box)
+        ascent = Ascent(self.problem.self_coupling(self.gram.diagonal), (0.05, 0.05, 0.05), self.problem.box)
         return average_of_stretch(dual, chains, ascent, steps)
 
     def chains(self, seed: int) -> Chains:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from pipeline import __version__
-from pipeline.errors import GemmedError
+from pipeline.errors import GemmedError, UsageError
 
 app = typer.Typer(
     name="gemmed",
@@ -78,7 +79,8 @@ def reproduce_ring(
     """Two Gaussian classes with anomalies on a ring: error and anomaly ranking of all learners.
 
     Writes errors.csv, anomalies.csv, precision_recall.csv, step_sizes.csv, report.md and PNG figures.
-    An interrupted run continues where it stopped when started again with the same options.
+    Finished tasks are kept in trials.jsonl: an interrupted run continues where it stopped when started again with the
+    same options.
     """
     from pipeline.reproduction.ring import full_plan, quick_plan
     from pipeline.reproduction.run import run_ring
@@ -86,22 +88,31 @@ def reproduce_ring(
     default = Path("reproduction") / ("ring-quick" if quick else "ring")
     plan = quick_plan(trials or 5, seed) if quick else full_plan(trials or 50, seed)
     with _errors_for_people():
+        if out is not None and (str(out) == "." or out.is_file()):
+            raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/ring")
         run_ring(plan, out or default, jobs=jobs or os.cpu_count() or 1, restart=restart)
 
 
 class _errors_for_people:
-    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C."""
+    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 
     def __enter__(self) -> None:
-        return None
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, GemmedError | OSError):
-            typer.echo(f"gemmed: {error}", err=True)
-            raise typer.Exit(1) from error
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            _complain(f"{place}{error.strerror}; give a writable directory with space; what is finished is kept")
+        elif isinstance(error, GemmedError):
+            _complain(str(error))
+        elif isinstance(error, KeyboardInterrupt):
             typer.echo("gemmed: interrupted; the same command continues", err=True)
             raise typer.Exit(130) from error
+
+
+def _complain(message: str) -> NoReturn:
+    typer.echo(f"gemmed: {message}", err=True)
+    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

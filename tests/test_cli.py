@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,62 @@ def test_wrong_usage_is_named(arguments, message):
 
 
 def test_an_unusable_output_directory_is_named(tmp_path):
-    """A file where the directory should be: one line, exit code 1, no traceback."""
+    """A file where the directory should be, the current directory, a place that cannot be: one line, exit code 1."""
     (tmp_path / "taken").write_text("")
-    done = gemmed("reproduce", "ring", "--quick", "--out", str(tmp_path / "taken"))
-    assert done.returncode == 1
-    assert "taken" in done.stderr
-    assert "Traceback" not in done.stderr
+    for out, message in [
+        (str(tmp_path / "taken"), "taken' must be a directory of its own"),
+        ("", "must be a directory of its own"),
+        ("/proc/none", "/proc/none: No such file or directory; give a writable directory"),
+    ]:
+        done = gemmed("reproduce", "ring", "--quick", "--out", out)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_workers_die_with_the_command(tmp_path):
+    """SIGKILL of the command alone: no worker is left behind, waiting for work that will never come."""
+    component("matplotlib")
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pipeline.cli",
+            "reproduce",
+            "ring",
+            "--quick",
+            "--jobs",
+            "1",
+            "--out",
+            str(tmp_path / "o"),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    trials = tmp_path / "o" / "trials.jsonl"
+    while process.poll() is None and (not trials.exists() or trials.read_text().count("\n") < 2):
+        pass
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while _group_members(process.pid) and time.monotonic() < deadline:
+        pass
+    assert not _group_members(process.pid)
+
+
+def _group_members(group: int) -> list[str]:
+    """Commands of the living processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, process_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue
+            if int(process_group) == group and state != "Z":
+                found.append(entry.name)
+    return found
 
 
 def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,12 @@ def test_every_learner_is_documented():
     text = (ROOT / "docs" / "algorithms.md").read_text()
     for name in learners.__all__:
         assert name in text
+
+
+def test_readme_example_runs_and_does_what_it_says():
+    """The samples of the failing sensor are refused, the others are not."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    corrupted, clean, *_ = done.stdout.split()
+    assert float(corrupted) > 0.9
+    assert float(clean) < 0.05

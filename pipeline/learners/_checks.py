@@ -207,7 +207,7 @@ def neighbour_count(n_neighbors: int | None, available: int, what: str, *, usual
         )
     if available < 1:
         raise ValueError(
-            f"n_neighbors={n_neighbors} finds no neighbour: there are samples with 0 others that {what}; "
+            f"n_neighbors={n_neighbors} finds no neighbour: some class has one sample only, or one group only; "
             "give at least two samples of each class, and at least two groups of each if groups are given"
         )
     return min(usual, available) if n_neighbors is None else int(n_neighbors)

@@ -49,8 +49,12 @@ class GEMMEDProblem:
     def classes(self) -> Integers:
         return (self.y > 0).astype(np.int64)
 
+    def self_coupling(self, kernel_diagonal: Floats) -> Floats:
+        """``s K_nn + B``: the prior variance of f at each sample."""
+        return self.amplitude * kernel_diagonal + self.offset_variance
+
     def med(self, posterior: Floats, self_coupling: Floats) -> MEDProblem:
-        """The weighted MED that a posterior with independent eta leads to; `self_coupling` is ``s K_nn + B``."""
+        """The weighted MED that a posterior with independent eta leads to."""
         return MEDProblem(
             y=self.y,
             weights=self.weights * posterior,

@@ -163,8 +163,7 @@ def solve_gibbs(
 ) -> JointSolution:
     """Projected stochastic ascent in stretches until the optimality conditions hold to `tolerance`."""
     dual, chains = SampledDual(problem), Chains(gram, problem, rng)
-    self_coupling = problem.amplitude * gram.diagonal + problem.offset_variance
-    ascent = Ascent(self_coupling, step_sizes, problem.box)
+    ascent = Ascent(problem.self_coupling(gram.diagonal), step_sizes, problem.box)
     converged = False
     while not converged and ascent.n_steps < max_iter:
         point = average_of_stretch(dual, chains, ascent, min(_STRETCH, max_iter - ascent.n_steps))

@@ -51,7 +51,7 @@ class _Rounds:
 
     def __init__(self, gram: Gram, problem: GEMMEDProblem) -> None:
         self._gram, self._problem = gram, problem
-        self._self_coupling = problem.amplitude * gram.diagonal + problem.offset_variance
+        self._self_coupling = problem.self_coupling(gram.diagonal)
         self._classes = problem.classes
         self.med_tolerance = 1e-3
         self.mu, self.kappa = np.zeros(2), np.zeros(2)
@@ -102,11 +102,10 @@ def solve_mean_field(gram: Gram, problem: GEMMEDProblem, *, tolerance: float, ma
     """
     rounds = _Rounds(gram, problem)
     prior = np.full(len(problem.y), problem.prior_log_odds)
-    state: _State | None = rounds.state(prior, rounds.constrained(prior), None)
+    state = rounds.state(prior, rounds.constrained(prior), None)
     extrapolation = _Extrapolation()
     step, n_iter = 1.0, 0
     while True:
-        assert state is not None
         response = rounds.response(state)
         target = rounds.constrained(response)
         gap = float(((state.log_odds - target) * (state.posterior - sigmoid(target))).sum())
@@ -125,7 +124,7 @@ def solve_mean_field(gram: Gram, problem: GEMMEDProblem, *, tolerance: float, ma
         if following is None:
             # The gain is below the accuracy of the inner solver: sharpen it, or admit to be stuck.
             if rounds.med_tolerance <= _FINEST_MED:
-                rounds.constrained(response)
+                rounds.constrained(response)  # the multipliers that belong to the state
                 break
             rounds.med_tolerance *= 0.1
             state = rounds.state(state.base, state.log_odds, state.med.multipliers)
@@ -186,7 +185,7 @@ def _solution(
     med = state.med
     l, w = med.multipliers, problem.weights
     # d/dlambda of the mean-field dual: the same condition the pairs of multipliers were driven to.
-    coupling = problem.amplitude * gram.diagonal + problem.offset_variance
+    coupling = problem.self_coupling(gram.diagonal)
     gradient = (
         w
         * state.posterior

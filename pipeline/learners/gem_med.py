@@ -50,7 +50,8 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
         Prior variance of f in units of the kernel; at most C / 1.2, and lowered to that for smaller C. The smaller, the
         more readily a sample is refused for a margin violation r: its log-odds fall by about ``r^2 / (2 amplitude)``.
     coverage : "auto" or float in (0, 1], default="auto"
-        Share of each class to keep. "auto" estimates it per class from the distances. Where it differs between the
+        Share of each class to keep. "auto" estimates it per class from the distances. It cannot see wrong labels of
+        samples that are otherwise nominal: where those are to be refused, give the share. Where it differs between the
         classes, samples are weighted by one over it, so that refusing more of one class does not favour the other.
     slack : float, default=0.1
         Relative room above the minimal entropy. Towards 0 the method becomes screening, then training.
@@ -194,11 +195,10 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
         solution = self._solve(geometry, problem, rng)
         self._report(training, problem, solution)
         self._nominal = self._retained(training, geometry.graph, solution.posterior > 0.5, hoods.n_neighbors)
-        self_coupling = problem.amplitude * geometry.gram.diagonal + problem.offset_variance
         self._discriminant = discriminant(
             training,
             geometry,
-            problem.med(solution.posterior, self_coupling),
+            problem.med(solution.posterior, problem.self_coupling(geometry.gram.diagonal)),
             solution.multipliers,
             solution.offset,
             problem.weights * _nominal_by_distance(problem, solution),
@@ -218,7 +218,7 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
             _checks.number(self.tol, "tol", above=0, cure="leave it None for the solver's own")
         if self.max_iter is not None:
             _checks.whole_number(self.max_iter, "max_iter", least=1, cure="leave it None for the solver's own")
-        if not isinstance(self.step_sizes, tuple | list) or len(self.step_sizes) != 3:
+        if np.shape(self.step_sizes) != (3,):
             raise ValueError(
                 f"step_sizes={self.step_sizes!r} must hold three numbers, for lambda, mu and kappa; "
                 "(0.05, 0.05, 0.05) is usual"
@@ -286,7 +286,8 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
             worst = max(solution.residuals, key=lambda name: solution.residuals[name])
             warnings.warn(
                 f"{self.solver} stopped after {solution.n_iter} iterations with the {worst} residual at "
-                f"{solution.residuals[worst]:.2g}; raise max_iter or amplitude, or lower C",
+                f"{solution.residuals[worst]:.2g} (C={self.C:g}, amplitude={self.amplitude:g}); "
+                "raise max_iter or amplitude, or lower C",
                 ConvergenceWarning,
                 stacklevel=4,
             )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from rich.console import Console
@@ -28,7 +31,7 @@ def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
     with TrialStore(path, plan.as_dict()) as store:
         tasks = [task for task in plan.tasks() if task.key not in store.done]
         if store.done and tasks:
-            console.print(f"continuing: {len(store.done)} trials are done, {len(tasks)} to go")
+            console.print(f"continuing: {len(store.done)} tasks are done, {len(tasks)} to go")
         _measure(tasks, plan.seed, store, jobs, console)
         results = Results(plan, [record for records in store.done.values() for record in records])
     written = write_tables(results, out) + write_figures(results, out)
@@ -48,9 +51,10 @@ def _measure(tasks: list[Task], seed: int, store: TrialStore, jobs: int, console
         TimeRemainingColumn(),
     )
     # Spawned, not forked: a fork would inherit the threads and locks of this process.
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_die_with_parent)
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("trials", total=len(tasks))
+        done = len(store.done)
+        bar = progress.add_task("tasks", total=done + len(tasks), completed=done)
         futures: dict[Future[list[dict[str, Any]]], Task] = {}
         try:
             futures = {pool.submit(run_task, task, seed): task for task in tasks}
@@ -59,6 +63,18 @@ def _measure(tasks: list[Task], seed: int, store: TrialStore, jobs: int, console
                 progress.advance(bar)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _die_with_parent() -> None:
+    """A worker whose parent was killed would wait for work forever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _summary(results: Results) -> Table:

@@ -20,39 +20,51 @@ class TrialStore:
         self._path = path
         self._plan = json.loads(json.dumps(plan))
         self.done: dict[str, list[dict[str, Any]]] = {}
+        whole = False
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._read()
-        self._rewrite()
+            whole = self._read()
+        if not whole:
+            self._rewrite()
         self._file = path.open("a", encoding="utf-8")
 
-    def _read(self) -> None:
-        lines = self._path.read_text(encoding="utf-8").split("\n")
+    def _read(self) -> bool:
+        """Take over what is readable; False if something was not."""
+        lines = self._path.read_bytes().split(b"\n")
         header = _parsed(lines[0])
-        if header is None or "plan" not in header:
+        if not isinstance(header.get("plan"), dict):
             raise UsageError(
                 f"{self._path} is not a file of trials; give another directory with --out, or remove the file"
             )
         if header["plan"] != self._plan:
+            differences = ", ".join(
+                f"{name} {header['plan'].get(name)} there, {wanted} here"
+                for name, wanted in self._plan.items()
+                if header["plan"].get(name) != wanted
+            )
             raise UsageError(
-                f"{self._path} holds trials of another run ({header['plan']}); "
+                f"{self._path} holds trials of another run ({differences}); "
                 "give another directory with --out, or add --restart to discard them"
             )
-        for line in lines[1:]:
-            entry = _parsed(line)
-            if entry is not None:
-                self.done[entry["key"]] = entry["records"]
+        entries = [_parsed(line) for line in lines[1:-1]]
+        good = [e for e in entries if isinstance(e.get("key"), str) and isinstance(e.get("records"), list)]
+        self.done = {entry["key"]: entry["records"] for entry in good}
+        return len(good) == len(entries) and lines[-1] == b""
 
     def _rewrite(self) -> None:
         """Replace the file by its readable part, atomically."""
         fresh = self._path.with_suffix(".partial")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps({"plan": self._plan}) + "\n")
-            for key, records in self.done.items():
-                file.write(_line(key, records))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(json.dumps({"plan": self._plan}) + "\n")
+                for key, records in self.done.items():
+                    file.write(_line(key, records))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
     def add(self, key: str, records: list[dict[str, Any]]) -> None:
         self.done[key] = records
@@ -73,9 +85,10 @@ def _line(key: str, records: list[dict[str, Any]]) -> str:
     return json.dumps({"key": key, "records": records}) + "\n"
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _parsed(line: bytes) -> dict[str, Any]:
+    """The object on a line; an empty one if there is none."""
     try:
         entry = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return entry if isinstance(entry, dict) else None
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
