@@ -24,7 +24,7 @@ pytest: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not soak"
 
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
