@@ -114,10 +114,10 @@ class RODClassifier(BinaryMixin, BaseEstimator):
             eta = self._alternate(training, kernel)
         self._svm = KernelSVM(kernel, self.C).fit(training, training.weights * np.maximum(eta, 1e-8))
         self.eta_ = training.scatter(eta)
-        self.margin_loss_ = training.scatter(self._losses(training))
+        losses = self._losses(training)
+        self.margin_loss_ = training.scatter(losses)
         if self.solver == "alternating":
-            counted = self.C * float((training.weights * eta) @ self._losses(training))
-            self.objective_ = 0.5 * self._svm.squared_norm() + counted
+            self.objective_ = 0.5 * self._svm.squared_norm() + self.C * float((training.weights * eta) @ losses)
         return self
 
     def _losses(self, training: _checks.TrainingSet) -> Floats:

@@ -145,18 +145,7 @@ def markdown(results: Results) -> str:
     settings = [(noise_level, rate) for noise_level in plan.noise_levels for rate in plan.rates]
     title = [f"R {noise_level}, {rate:.0%}" for noise_level, rate in settings]
     lines = [
-        "# The ring experiment",
-        "",
-        f"{plan.trials} trials per setting, seed {plan.seed}. The best possible error is 24.0 %; a mean may "
-        "lie below it, the test sets being finite (4,000 samples, shared by all methods of a trial).",
-        "",
-        "ROD-x and ROD keep x keep the share x of the samples. Unit norm: samples divided by their norm about the "
-        "median. True rate: the share of anomalies is told; wrong rate: half of it; auto: it is estimated. The oracle "
-        "is an SVM trained without the anomalies. C: "
-        f"{BASELINE_C:g} for SVM, ROD and GEM+SVM, {ORACLE_C:.3g} for the oracle; C and amplitude of GEM-MED: "
-        + "; ".join(f"{name} {m['C']:.3g} and {m['amplitude']:g}" for name, m in MACHINES.items())
-        + ".",
-        "",
+        *_preamble(plan),
         "## Test error in % (± standard error)",
         "",
         *_table(
@@ -190,10 +179,32 @@ def markdown(results: Results) -> str:
         "",
         "## Fits that did not converge",
         "",
-        *[f"- {method}: {bad} of {total}" for method in METHODS for bad, total in [results.unconverged(method)] if bad],
+        *(_unconverged(results) or ["All fits converged."]),
         "",
     ]
     return "\n".join(lines)
+
+
+def _preamble(plan: Plan) -> list[str]:
+    """What was measured, and what the names of the methods mean."""
+    machines = "; ".join(f"{name} {m['C']:.3g} and {m['amplitude']:g}" for name, m in MACHINES.items())
+    return [
+        "# The ring experiment",
+        "",
+        f"{plan.trials} trials per setting, seed {plan.seed}. The best possible error is 24.0 %; a mean may "
+        "lie below it, the test sets being finite (4,000 samples, shared by all methods of a trial).",
+        "",
+        "ROD-x and ROD keep x keep the share x of the samples. Unit norm: samples divided by their norm about the "
+        "median. True rate: the share of anomalies is told; wrong rate: half of it; auto: it is estimated. The oracle "
+        f"is an SVM trained without the anomalies. C: {BASELINE_C:g} for SVM, ROD and GEM+SVM, {ORACLE_C:.3g} for the "
+        f"oracle; C and amplitude of GEM-MED: {machines}.",
+        "",
+    ]
+
+
+def _unconverged(results: Results) -> list[str]:
+    counts = {method: results.unconverged(method) for method in METHODS}
+    return [f"- {method}: {bad} of {total}" for method, (bad, total) in counts.items() if bad]
 
 
 def _verdict(results: Results, setting: tuple[int, float]) -> list[str]:

@@ -84,8 +84,8 @@ class Enumerated:
         kl_xi = (np.log(rate / self.c) + self.c / rate - 1).sum(axis=1)
         return float(q @ (log_q - log_prior + kl_f + kl_xi))
 
-    def optimum(self, gradient: object = None) -> Floats:
-        """Maximise the dual (or climb another `gradient`) from several starts' best."""
+    def optimum(self) -> Floats:
+        """Maximise the dual; it is concave, so one start is enough."""
         n = len(self.y)
         bounds = [(0.0, self.c * (1 - 1e-9))] * n + [(0.0, None)] * 4
         found = minimize(
