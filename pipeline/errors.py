@@ -1,7 +1,9 @@
 """Errors a user can cure. Each message names the thing, its value, the rule and the cure.
 
 GemmedError
-└── UsageError      a command or a file that cannot be used as given
+├── UsageError      a command or a file that cannot be used as given
+├── SettingsError   a setting outside its range
+└── SourceError     sound that cannot be had
 """
 
 
@@ -11,3 +13,11 @@ class GemmedError(Exception):
 
 class UsageError(GemmedError):
     """A command or a file that cannot be used as given."""
+
+
+class SettingsError(GemmedError):
+    """A setting outside its range."""
+
+
+class SourceError(GemmedError):
+    """Sound that cannot be had."""

@@ -5,12 +5,14 @@ MEDClassifier     kernel maximum entropy discrimination
 GEMMEDClassifier  both jointly: learns which training samples to refuse while it learns to classify
 RODClassifier     baseline: large margins that may leave samples out
 GEMSVC            baseline: screen first, train afterwards
+RobustPCA         principal components that failing sensors do not own
 """
 
 from pipeline.learners.gem import GEMDetector
 from pipeline.learners.gem_med import GEMMEDClassifier
 from pipeline.learners.med import MEDClassifier
+from pipeline.learners.robust_pca import RobustPCA
 from pipeline.learners.rod import RODClassifier
 from pipeline.learners.two_stage import GEMSVC
 
-__all__ = ["GEMSVC", "GEMDetector", "GEMMEDClassifier", "MEDClassifier", "RODClassifier"]
+__all__ = ["GEMSVC", "GEMDetector", "GEMMEDClassifier", "MEDClassifier", "RODClassifier", "RobustPCA"]

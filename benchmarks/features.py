@@ -1,0 +1,177 @@
+"""Sound to features: speed against librosa and the bare transform, agreement with librosa, memory, cost of overlap.
+
+Run: python -m benchmarks.features [--quick] [DIRECTORY]
+
+DIRECTORY holds sound files, also in subdirectories, on which the agreement with librosa is measured; without it the
+sound is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import librosa
+import numpy as np
+import soundfile
+from rich.progress import track
+from scipy.fft import rfft
+
+from benchmarks.report import finish, interleaved, show
+from pipeline.events import Block, Samples, Segment
+from pipeline.grid import Grid
+from pipeline.stages import Chain, Mfcc, Windowing
+from pipeline.stages.features import Cepstrum
+
+RATE_HZ, SENSORS = 16_000, 4
+
+
+def noise(seconds: float, seed: int = 0) -> Samples:
+    rng = np.random.default_rng(seed)
+    return (0.1 * rng.standard_normal((SENSORS, round(seconds * RATE_HZ)))).astype(np.float32)
+
+
+def blocks(sound: Samples, size: int = 4096) -> Iterator[Block]:
+    everyone = np.ones(len(sound), np.bool_)
+    for start in range(0, sound.shape[1], size):
+        yield Block(start, sound[:, start : start + size], everyone)
+
+
+def stream(sound: Iterable[Block], grid: Grid) -> Iterator[object]:
+    """Our path, from blocks to cepstra."""
+    chain = Chain(Windowing(grid), Mfcc(grid))
+    for block in sound:
+        yield from chain.push(block)
+
+
+def by_librosa(sound: Samples, recipe: Cepstrum) -> Samples:
+    """librosa's cepstra of all frames in some sound, (sensors, frames, coefficients)."""
+    mel = librosa.feature.melspectrogram(
+        y=sound,
+        sr=recipe.grid.rate_hz,
+        n_fft=recipe.n_fft,
+        win_length=recipe.grid.frame,
+        hop_length=recipe.grid.hop,
+        center=False,
+        n_mels=recipe.n_mels,
+        fmin=recipe.f_min_hz,
+        fmax=recipe.f_max_hz,
+    )
+    decibels = librosa.power_to_db(mel, top_db=None)
+    return np.swapaxes(librosa.feature.mfcc(S=decibels, n_mfcc=recipe.n_coefficients), 1, 2)
+
+
+def speed(segment_seconds: float, seconds: float, repeats: int) -> dict[str, float]:
+    """Milliseconds per segment: bare transform of the same frames, our stages, librosa called once per window."""
+    grid = Grid(rate_hz=RATE_HZ, segment_seconds=segment_seconds)
+    sound, windowing, mfcc = noise(seconds), Windowing(grid), Mfcc(grid)
+    chain = Chain(Windowing(grid), Mfcc(grid))
+    segments = [fact for block in blocks(sound) for fact in windowing.push(block) if isinstance(fact, Segment)]
+    windows = [sound[:, segment.window.start : segment.window.stop] for segment in segments]
+    frames = np.lib.stride_tricks.sliding_window_view(sound, grid.frame, axis=1)[:, :: grid.hop]
+    hann = librosa.filters.get_window("hann", grid.frame).astype(np.float32)
+    # As many frames at a time as one segment brings, which is what our stage transforms at a time.
+    batches = [
+        (frames[:, first : first + grid.stride_hops] * hann).reshape(-1, grid.frame)
+        for first in range(0, frames.shape[1], grid.stride_hops)
+    ]
+
+    def mfcc_stage() -> None:
+        mfcc.flush()
+        for segment in segments:
+            mfcc.push(segment)
+
+    def all_stages() -> None:
+        chain.flush()
+        for block in blocks(sound):
+            chain.push(block)
+
+    jobs: dict[str, Callable[[], object]] = {
+        "rfft": lambda: deque((rfft(batch) for batch in batches), maxlen=0),
+        "mfcc stage": mfcc_stage,
+        "all stages": all_stages,
+        "librosa": lambda: deque((by_librosa(window, mfcc.cepstrum) for window in windows), maxlen=0),
+    }
+    return {name: 1e3 * value / len(segments) for name, value in interleaved(jobs, repeats).items()}
+
+
+def largest_difference_db(directory: Path | None) -> tuple[float, int]:
+    """Largest difference to librosa over all frames and coefficients, and the number of frames compared."""
+    worst, n_frames = 0.0, 0
+    recipes: dict[int, Cepstrum] = {}
+    for rate_hz, sound in sounds(directory):
+        recipe = recipes.setdefault(rate_hz, Mfcc(Grid(rate_hz=rate_hz)).cepstrum)
+        if sound.shape[1] < recipe.grid.frame:
+            continue
+        ours = recipe(sound)
+        worst = max(worst, float(np.abs(ours - by_librosa(sound, recipe)).max()))
+        n_frames += ours.shape[0] * ours.shape[1]
+    return worst, n_frames
+
+
+def sounds(directory: Path | None) -> Iterator[tuple[int, Samples]]:
+    if directory is None:
+        yield RATE_HZ, noise(60)
+        return
+    files = sorted(path for path in directory.rglob("*") if path.suffix.lower() in {".wav", ".flac", ".ogg"})
+    if not files:
+        sys.exit(f"{directory} holds no .wav, .flac or .ogg file; give a directory of sound files")
+    for file in track(files, description="agreement"):
+        samples, rate_hz = soundfile.read(file, dtype="float32", always_2d=True)
+        yield rate_hz, np.ascontiguousarray(samples.T)
+
+
+def peak_megabytes(seconds: int) -> float:
+    """Most memory in use at once while a stream passes, without the stream itself."""
+    grid, second = Grid(rate_hz=RATE_HZ), noise(1)
+    everyone = np.ones(SENSORS, np.bool_)
+    endless = (Block(n * RATE_HZ, second, everyone) for n in range(seconds))
+    tracemalloc.start()
+    for _ in stream(endless, grid):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
+
+
+def cost_of_overlap(seconds: float, repeats: int) -> dict[float, float]:
+    """Milliseconds of the mel cepstra per second of sound."""
+    sound = noise(seconds)
+    jobs = {}
+    for overlap in (0.0, 0.5, 0.75, 0.9):
+        grid = Grid(rate_hz=RATE_HZ, overlap=overlap)
+        jobs[str(overlap)] = lambda grid=grid: deque(stream(blocks(sound), grid), maxlen=0)
+    return {float(name): 1e3 * value / seconds for name, value in interleaved(jobs, repeats).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, nargs="?", help="sound files on which to compare with librosa")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    options = parser.parse_args()
+    repeats = 5 if options.quick else 25
+    figures: dict[str, float] = {}
+    rows: list[list[object]] = []
+    for segment_seconds in (Grid(rate_hz=RATE_HZ).segment_seconds, 3.0):
+        cost = speed(segment_seconds, 30, repeats)
+        name = "" if not rows else f"_{segment_seconds:g}s_segments"
+        figures[f"librosa_speedup{name}"] = round(cost["librosa"] / cost["all stages"], 2)
+        figures[f"rfft_ratio{name}"] = round(cost["mfcc stage"] / cost["rfft"], 3)
+        figures[f"rfft_ratio_all_stages{name}"] = round(cost["all stages"] / cost["rfft"], 3)
+        rows.append([f"{segment_seconds:g} s, a new one every {segment_seconds / 4:g} s", *cost.values()])
+    show("Milliseconds per segment, 4 x 16 kHz", ("segments", *cost), rows)
+    figures["librosa_max_difference_db"], figures["frames_compared"] = largest_difference_db(options.directory)
+    short, long = peak_megabytes(60), peak_megabytes(600)
+    figures |= {"peak_megabytes": round(short, 2), "memory_ratio_ten_times_longer": round(long / short, 4)}
+    overlap = cost_of_overlap(30, repeats)
+    show("Milliseconds per second of sound", ("overlap", "all stages"), [[f"{k:.0%}", v] for k, v in overlap.items()])
+    figures |= {f"overlap_cost_ratio_{k:g}": round(v / overlap[0.75], 3) for k, v in overlap.items()}
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The facts that travel from sources through stages to observers, in the order in which they arise.
+
+Facts are frozen and their arrays are read-only. Arrays of a fact have one row per sensor, always all sensors of the
+array in the same order: a sensor that is missing is masked, never left out, so nothing ever shifts. Sample numbers
+count from the start of the recording.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples: TypeAlias = NDArray[np.float32]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+def _freeze(fact: object, *names: str) -> None:
+    """Replace arrays of a fact by read-only views; the owner of the array keeps its right to write."""
+    for name in names:
+        view: NDArray[Any] = getattr(fact, name).view()
+        view.flags.writeable = False
+        object.__setattr__(fact, name, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Samples `start` to `stop`, the latter not included."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStarted:
+    """Sample 0 of a new recording: what was known of the previous one must not reach into it."""
+
+    recording: str
+    rate_hz: int
+    sensors: tuple[str, ...]
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Consecutive samples of all sensors; rows of sensors that did not deliver hold no meaning."""
+
+    start: int
+    samples: Samples  # (sensors, time)
+    delivered: Mask  # (sensors,)
+
+    def __post_init__(self) -> None:
+        _freeze(self, "samples", "delivered")
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(self.samples.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """No sensor delivered these samples. Blocks and gaps together leave no sample out."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes without sound: the next block will begin at `sample`, for which the source has waited so long."""
+
+    sample: int
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrouble:
+    """A source could not use something it was given, says how to cure it, and goes on."""
+
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrustChanged:
+    """From this sample on these sensors are trusted, and only they choose the window of a segment."""
+
+    sample: int
+    trusted: Mask
+
+    def __post_init__(self) -> None:
+        _freeze(self, "trusted")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """A stretch of sound and its strongest window; a sensor is present if it delivered all of the stretch."""
+
+    span: Span
+    window: Span
+    samples: Samples  # (sensors, len(span))
+    present: Mask
+
+    def __post_init__(self) -> None:
+        _freeze(self, "samples", "present")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cepstra:
+    """Mel-frequency cepstra of a segment's window in decibels; NaN where a sensor is not present."""
+
+    span: Span
+    window: Span
+    values: Samples  # (sensors, frames, coefficients)
+    present: Mask
+
+    def __post_init__(self) -> None:
+        _freeze(self, "values", "present")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """A segment's window in few numbers per sensor; NaN where a sensor is not present."""
+
+    span: Span
+    window: Span
+    values: Samples  # (sensors, components)
+    present: Mask
+
+    def __post_init__(self) -> None:
+        _freeze(self, "values", "present")

@@ -1,0 +1,168 @@
+"""Principal components that failing sensors do not own."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pipeline.learners import _checks
+from pipeline.learners._graphs import Flags, Floats
+
+_DEFAULT_COMPONENTS = 50
+_CUTOFF = 3.0  # robust standard deviations of the logarithm of a distance
+_SPREAD_OF_MAD = 1.4826  # makes the median absolute deviation of a normal sample its standard deviation
+
+
+class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Principal components of the samples that belong together.
+
+    1. Spherical components: every sample, seen from the spatial median, counts by its direction alone, so a loud
+       one has no more say than a quiet one.
+    2. Two distances of each sample: within these components, in robust spreads of each, and from their space. A sample
+       with a distance far above the median is left out.
+    3. Ordinary principal components of the samples that remain.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        None means 50, or as many as there are.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Orthonormal axes, the strongest first; the largest entry of each is positive.
+    mean_ : ndarray of shape (n_features_in_,)
+    explained_variance_ : ndarray of shape (n_components_,)
+        Of the samples that remain.
+    retained_power_ : float
+        Share of their variance that the components hold.
+    kept_ : ndarray of bool of shape (n_samples,)
+        The samples that remain.
+    n_components_ : int
+
+    Notes
+    -----
+    Holds while fewer than half of the samples are corrupted, also when all of these are equal, as those of a dead
+    sensor. `transform` is the ordinary projection: a loud sample stays far away, it is just not followed. Cost: that of
+    one eigenproblem of the smaller of samples and features, twice.
+
+    References
+    ----------
+    Locantore et al., Robust principal component analysis for functional data, Test 8 (1999);
+    Hubert, Rousseeuw, Vanden Branden, ROBPCA, Technometrics 47 (2005).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pipeline.learners import RobustPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3)) * [5, 1, 1]
+    >>> X[:40] = rng.normal(size=(40, 3)) * [1, 1, 500]  # loud, and elsewhere
+    >>> pca = RobustPCA(n_components=1).fit(X)
+    >>> bool(abs(pca.components_[0, 0]) > 0.99), int(pca.kept_[:40].sum())  # one of them happens to be quiet
+    (True, 1)
+    """
+
+    def __init__(self, *, n_components: int | None = None) -> None:
+        self.n_components = n_components
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        most = min(len(X) - 1, X.shape[1])
+        if self.n_components is not None:
+            _checks.whole_number(
+                self.n_components,
+                "n_components",
+                least=1,
+                most=most,
+                cure=f"{len(X)} samples of {X.shape[1]} features have no more components",
+            )
+        self.n_components_ = min(most, _DEFAULT_COMPONENTS) if self.n_components is None else int(self.n_components)
+        self.kept_ = _belonging(X, self.n_components_)
+        kept = X[self.kept_]
+        self.mean_ = kept.mean(axis=0)
+        self.components_, self.explained_variance_ = _principal_axes(kept - self.mean_, self.n_components_)
+        total = float(np.var(kept, axis=0, ddof=1).sum())
+        self.retained_power_ = float(self.explained_variance_.sum() / total) if total > 0 else 1.0
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores: Floats = (X - self.mean_) @ self.components_.T
+        return scores
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+
+def _belonging(X: Floats, n_components: int) -> Flags:
+    """Samples near the others, but at least as many as the components need."""
+    offsets = X - spatial_median(X)
+    lengths = np.linalg.norm(offsets, axis=1)
+    directions = offsets / np.where(lengths > 0, lengths, 1.0)[:, None]
+    axes, _ = _principal_axes(directions, n_components)
+    scores = offsets @ axes.T
+    spread = _robust_spread(scores)
+    within = np.linalg.norm(scores / np.maximum(spread, 1e-9 * spread.max(initial=1e-300)), axis=1)
+    beyond = np.sqrt(np.maximum(lengths**2 - np.sum(scores**2, axis=1), 0.0))
+    negligible = 1e-6 * float(np.median(lengths))
+    excess = np.maximum(_excess(within, negligible=1e-300), _excess(beyond, negligible=max(negligible, 1e-300)))
+    kept: Flags = excess <= max(_CUTOFF, np.partition(excess, n_components)[n_components])
+    return kept
+
+
+def _robust_spread(values: Floats) -> Floats:
+    spread: Floats = _SPREAD_OF_MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    return spread
+
+
+def _excess(distances: Floats, *, negligible: float) -> Floats:
+    """How far the logarithm of a distance lies above the median, in robust spreads; 0 if more than half are equal."""
+    logs = np.log(np.maximum(distances, negligible))
+    spread = _robust_spread(logs)
+    excess: Floats = (logs - np.median(logs)) / spread if spread > 0 else np.zeros(len(logs))
+    return excess
+
+
+def spatial_median(X: Floats, *, tolerance: float = 1e-6, max_iter: int = 200) -> Floats:
+    """The point with the least sum of distances to the samples, by Weiszfeld's iteration.
+
+    Vardi and Zhang's step (2000) keeps it from stopping at a sample that is not the median.
+    """
+    median: Floats = np.median(X, axis=0)
+    scale = float(np.median(np.linalg.norm(X - median, axis=1)))
+    for _ in range(max_iter):
+        offsets = X - median
+        distances = np.linalg.norm(offsets, axis=1)
+        apart = distances > 1e-12 * scale
+        if not apart.any():
+            break
+        weights = 1.0 / distances[apart]
+        pull = weights @ offsets[apart]
+        stay = np.sum(~apart) / max(float(np.linalg.norm(pull)), 1e-300)
+        step = max(0.0, 1.0 - stay) * pull / weights.sum()
+        median = median + step
+        if np.linalg.norm(step) <= tolerance * scale:
+            break
+    return median
+
+
+def _principal_axes(X: Floats, n_components: int) -> tuple[Floats, Floats]:
+    """The strongest orthonormal axes of centred samples, and the variance along them."""
+    n_samples, n_features = X.shape
+    wide = n_features > n_samples
+    gram = (X @ X.T if wide else X.T @ X) / (n_samples - 1)
+    size = len(gram)
+    values, vectors = eigh(gram, subset_by_index=(size - n_components, size - 1))
+    order = np.argsort(-values, kind="stable")
+    axes = X.T @ vectors[:, order] if wide else vectors[:, order]
+    # Where the samples span fewer dimensions, the decomposition supplies axes of no variance that are orthogonal too.
+    axes = np.linalg.qr(axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-300))[0].T
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    return axes * np.where(largest < 0, -1.0, 1.0), np.maximum(values[order], 0.0)

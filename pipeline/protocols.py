@@ -1,0 +1,36 @@
+"""The three abstractions of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, Self
+
+
+class Source(Protocol):
+    """Gives facts in the order of time until it ends; owns its files, sockets and threads.
+
+    Of every recording comes first `RecordingStarted`, then blocks and gaps that tile its time without overlap.
+    """
+
+    def __enter__(self) -> Self: ...
+    def __iter__(self) -> Iterator[object]: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Stage(Protocol):
+    """Turns facts it accepts into later ones. Reads no clock, starts no thread, opens no file.
+
+    However the sound is cut into blocks, the output is the same. After `flush` the stage is as new.
+    """
+
+    @property
+    def accepts(self) -> type | tuple[type, ...]: ...
+    def push(self, item: Any, /) -> list[object]: ...
+    def flush(self) -> list[object]: ...
+
+
+class Observer(Protocol):
+    """Sees every fact, changes none."""
+
+    def observe(self, event: object, /) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,36 @@
+"""Stages in a row, which is again a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.events import RecordingStarted
+from pipeline.protocols import Stage
+
+
+class Chain:
+    """Run stages in order; a fact that a stage does not accept travels past it.
+
+    A new recording flushes all stages first: nothing of one recording reaches into the next.
+    """
+
+    accepts: type | tuple[type, ...] = object
+
+    def __init__(self, *stages: Stage) -> None:
+        self.stages = stages
+
+    def push(self, item: object, /) -> list[object]:
+        before = self.flush() if isinstance(item, RecordingStarted) else []
+        return before + _run([item], self.stages)
+
+    def flush(self) -> list[object]:
+        out: list[object] = []
+        for position, stage in enumerate(self.stages, start=1):
+            out += _run(stage.flush(), self.stages[position:])
+        return out
+
+
+def _run(items: list[object], stages: Sequence[Stage]) -> list[object]:
+    for stage in stages:
+        items = [out for item in items for out in (stage.push(item) if isinstance(item, stage.accepts) else [item])]
+    return items
