@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from pipeline.errors import SettingsError
 
@@ -32,6 +32,9 @@ class Grid:
                 f"rate_hz={self.rate_hz} must be a whole number from {LOWEST_RATE_HZ} to {HIGHEST_RATE_HZ}; "
                 "resample the sound"
             )
+        for name in ("frame_seconds", "hop_seconds", "window_seconds", "segment_seconds"):
+            if not 0 < getattr(self, name) < inf:
+                raise SettingsError(f"{name}={getattr(self, name)} must be a positive number of seconds")
         if not self.hop_seconds * self.rate_hz >= 1:
             raise SettingsError(f"hop_seconds={self.hop_seconds} must be at least one sample, {1 / self.rate_hz:.3g}")
         if not self.frame_seconds >= self.hop_seconds:

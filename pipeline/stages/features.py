@@ -160,6 +160,8 @@ def _mel_bands(rate_hz: int, n_fft: int, n_mels: int | None, f_min_hz: float, f_
             bands: Samples = mel(sr=rate_hz, n_fft=n_fft, n_mels=n, fmin=f_min_hz, fmax=f_max_hz)
         return bands
 
+    if n_mels is not None and n_mels < 1:
+        raise SettingsError(f"n_mels={n_mels} must be at least 1; for example 40")
     most = next(n for n in range(_MOST_MELS if n_mels is None else n_mels, 0, -1) if basis(n).any(axis=1).all())
     if n_mels is not None and most < n_mels:
         raise SettingsError(

@@ -1,0 +1,134 @@
+"""What every stage promises, as checks that take a maker of stages and the facts to feed it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.events import Block, Gap, SourceTrouble
+from pipeline.protocols import Stage
+
+Maker = Callable[[], Stage]
+
+
+def cut(samples: np.ndarray, sizes: int | Iterable[int], *, start: int = 0, delivered=None) -> list[Block]:
+    """Sound as blocks of one size, or of the given sizes."""
+    everyone = np.ones(len(samples), bool) if delivered is None else np.asarray(delivered)
+    length = samples.shape[1]
+    edges = range(0, length, sizes) if isinstance(sizes, int) else [0, *np.cumsum(list(sizes))]
+    edges = sorted({min(int(edge), length) for edge in edges} | {length})
+    return [Block(start + a, samples[:, a:b], everyone) for a, b in pairwise(edges)]
+
+
+def fed(stage: Stage, facts: Iterable[object]) -> list[object]:
+    """Everything that comes out, the last flush included."""
+    out = [made for fact in facts for made in (stage.push(fact) if isinstance(fact, stage.accepts) else [fact])]
+    return out + stage.flush()
+
+
+def bits(fact: object) -> object:
+    """A fact as something that is equal only if every bit is."""
+    if isinstance(fact, np.ndarray):
+        return fact.dtype.str, fact.shape, fact.tobytes()
+    if is_dataclass(fact):
+        return type(fact).__name__, *(bits(getattr(fact, field.name)) for field in fields(fact))
+    return fact
+
+
+def same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return [bits(fact) for fact in one] == [bits(fact) for fact in other]
+
+
+def check_leaves_its_input_alone(make: Maker, facts: Sequence[object]) -> None:
+    """Facts are the same before and after."""
+    before = [bits(fact) for fact in facts]
+    fed(make(), facts)
+    assert before == [bits(fact) for fact in facts]
+
+
+def check_repeats_to_the_bit(make: Maker, facts: Sequence[object]) -> None:
+    """Two stages fed alike say the same."""
+    out = fed(make(), facts)
+    assert out
+    assert same(out, fed(make(), facts))
+
+
+def check_output_is_read_only(make: Maker, facts: Sequence[object]) -> None:
+    """Nobody downstream can change a fact for the others."""
+    for fact in fed(make(), facts):
+        arrays = [getattr(fact, field.name) for field in fields(fact)]
+        assert all(not array.flags.writeable for array in arrays if isinstance(array, np.ndarray))
+
+
+def check_later_input_changes_no_earlier_output(make: Maker, facts: Sequence[object]) -> None:
+    """What came out stays as it was while the stage goes on."""
+    stage, out, before = make(), [], []
+    for fact in facts:
+        made = stage.push(fact) if isinstance(fact, stage.accepts) else []
+        out += made
+        before += [bits(copy.deepcopy(item)) for item in made]
+    assert before == [bits(item) for item in out]
+
+
+def check_forgets_after_flush(make: Maker, facts: Sequence[object]) -> None:
+    """After flush a stage is as new, also when flushed in the middle."""
+    stage, fresh = make(), fed(make(), facts)
+    fed(stage, facts[: len(facts) // 2])
+    assert same(fed(stage, facts), fresh)
+    assert same(fed(stage, facts), fresh)
+
+
+def check_state_is_bounded(make: Maker, facts: Sequence[object]) -> None:
+    """A stage that has seen much is as large as one that has seen a third of it."""
+    stage, third = make(), 0
+    for number, fact in enumerate(facts, start=1):
+        if isinstance(fact, stage.accepts):
+            stage.push(fact)
+        if number == len(facts) // 3:
+            third = size_of(stage)
+    assert size_of(stage) <= 1.05 * third
+
+
+def check_passes_strangers(make: Maker, facts: Sequence[object]) -> None:
+    """Facts of other kinds are not for this stage: a chain lets them travel past it, in order."""
+    from pipeline.stages import Chain
+
+    strangers = [SourceTrouble("x.wav", "is not audio"), Gap(0, 1, "lost")]
+    stage = make()
+    assert not isinstance(strangers[0], stage.accepts)
+    chain = Chain(stage)
+    assert chain.push(strangers[0]) == [strangers[0]]
+    assert chain.push(strangers[1]) == [strangers[1]]
+
+
+def size_of(thing: object, seen: set[int] | None = None) -> int:
+    """Bytes held by an object and all it refers to; a view counts as the array it shows."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, type):
+        return 0
+    seen.add(id(thing))
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes if thing.base is None else size_of(thing.base, seen)
+    total = sys.getsizeof(thing)
+    if isinstance(thing, dict):
+        return total + sum(size_of(value, seen) for value in thing.values())
+    if isinstance(thing, list | tuple | set | frozenset):
+        return total + sum(size_of(value, seen) for value in thing)
+    slots = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ()) if hasattr(thing, name)]
+    return total + size_of(getattr(thing, "__dict__", {}), seen) + sum(size_of(value, seen) for value in slots)
+
+
+ALL = [
+    check_leaves_its_input_alone,
+    check_repeats_to_the_bit,
+    check_output_is_read_only,
+    check_later_input_changes_no_earlier_output,
+    check_forgets_after_flush,
+    check_state_is_bounded,
+    check_passes_strangers,
+]

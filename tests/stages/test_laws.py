@@ -1,0 +1,100 @@
+"""The common law, for every stage; and that any cut of the sound gives the same, for every chain of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.events import Cepstra, Features, RecordingStarted, Segment
+from pipeline.grid import Grid
+from pipeline.stages import Chain, Mfcc, Projection, Windowing
+from tests.stages import laws
+
+GRID = Grid(rate_hz=4000, window_seconds=0.3, segment_seconds=0.52)
+SENSORS = 3
+
+
+def sound(seconds: float, grid: Grid = GRID, seed: int = 0) -> np.ndarray:
+    """Noise whose loudness wanders, so that the strongest windows are not trivial."""
+    rng = np.random.default_rng(seed)
+    n = round(seconds * grid.rate_hz)
+    loudness = np.exp(np.interp(np.arange(n), 400 * np.arange(n // 400 + 2), rng.standard_normal(n // 400 + 2)))
+    return (0.1 * loudness * rng.standard_normal((SENSORS, n))).astype(np.float32)
+
+
+def projection(grid: Grid = GRID, n_components: int = 6) -> Projection:
+    rng = np.random.default_rng(5)
+    n_values = 13 * grid.window_frames
+    return Projection(
+        rng.standard_normal((SENSORS, n_values)), rng.standard_normal((SENSORS, n_components, n_values)) / n_values
+    )
+
+
+def whole_chain(grid: Grid = GRID) -> Chain:
+    return Chain(Windowing(grid), Mfcc(grid), projection(grid))
+
+
+BLOCKS = laws.cut(sound(12), 333)
+SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
+CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
+STAGES = {
+    "windowing": (lambda: Windowing(GRID), BLOCKS),
+    "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
+    "projection": (projection, CEPSTRA),
+}
+
+
+@pytest.mark.parametrize("check", laws.ALL, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage(name, check):
+    """Input left alone, output read-only and final, strangers pass, flush forgets, state bounded."""
+    check(*STAGES[name])
+
+
+@pytest.mark.parametrize("size", [1, 7, 333, 4096])
+def test_any_blocking_gives_the_features_of_the_whole(size):
+    """Blocks of 1, 7, 333 and 4096 samples: the same bits as the whole at once."""
+    audio = sound(6)
+    whole = laws.fed(whole_chain(), laws.cut(audio, audio.shape[1]))
+    assert len(whole) == (6 * 4000 - GRID.segment) // GRID.stride + 1
+    assert all(isinstance(fact, Features) for fact in whole)
+    assert laws.same(laws.fed(whole_chain(), laws.cut(audio, size)), whole)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rate_hz=st.sampled_from([2000, 4000, 8000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000]),
+    seconds=st.floats(0.1, 2.5),
+    overlap=st.sampled_from([0.0, 0.3, 0.5, 0.75, 0.9]),
+    start=st.integers(0, 100_000),
+    sizes=st.lists(st.integers(1, 9000), max_size=40),
+)
+def test_any_cut_at_any_rate_gives_the_same(rate_hz, seconds, overlap, start, sizes):
+    """Over rates, lengths, overlaps, starts and cuts: bit-identical, and each segment where it belongs."""
+    grid = Grid(rate_hz=rate_hz, window_seconds=0.3, segment_seconds=0.5, overlap=overlap)
+    audio = sound(seconds, grid)
+    stop = start + audio.shape[1]
+    whole = laws.fed(whole_chain(grid), laws.cut(audio, audio.shape[1], start=start))
+    assert laws.same(laws.fed(whole_chain(grid), laws.cut(audio, sizes, start=start)), whole)
+    expected = [s for s in range(0, stop, grid.stride) if s >= start and s + grid.segment <= stop]
+    assert [fact.span.start for fact in whole] == expected
+
+
+def test_a_chain_is_a_stage_and_starts_anew_with_each_recording():
+    """Nothing of one recording reaches into the next, whose samples count from 0 again."""
+    audio, chain = sound(2), whole_chain()
+    started = RecordingStarted("r", GRID.rate_hz, ("1", "2", "3"))
+    blocks = laws.cut(audio, 1000)
+    once = [fact for item in [started, *blocks] for fact in chain.push(item)]
+    again = [fact for item in [started, *blocks] for fact in chain.push(item)]
+    assert once[0] == started
+    assert laws.same(once, again)
+
+
+def test_each_stage_gives_its_own_kind():
+    """Blocks become segments, cepstra, features."""
+    assert {type(fact) for fact in SEGMENTS} == {Segment}
+    assert {type(fact) for fact in CEPSTRA} == {Cepstra}
+    assert {type(fact) for fact in laws.fed(projection(), CEPSTRA)} == {Features}
