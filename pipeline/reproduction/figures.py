@@ -1,4 +1,4 @@
-"""Figures of the ring experiment. The only door to matplotlib in this package."""
+"""Figures of the ring experiment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UsageError
+from pipeline.plotting import pyplot
 from pipeline.reproduction.report import Mean, Results
 from pipeline.reproduction.ring import METHODS, PRECISION_SETTING, RECALLS, STEP_NAMES, STEP_SETTINGS, draw
 
@@ -27,18 +27,6 @@ _STYLE: dict[str, dict[str, Any]] = {
     "GEM-MED Gibbs, true rate": {"color": "#9970ab", "marker": "*"},
     "oracle": {"color": "black", "linestyle": "--", "linewidth": 1},
 }
-
-
-def pyplot() -> Any:
-    """matplotlib for files, without a screen."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError("figures need matplotlib; install gemmed[plots]") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt
 
 
 def write_figures(results: Results, out: Path) -> list[Path]:

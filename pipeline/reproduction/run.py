@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from functools import partial
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pipeline.reproduction.report import Results, write_tables
 from pipeline.reproduction.ring import METHODS, Plan, Task, run_task
 from pipeline.reproduction.store import TrialStore
+from pipeline.workers import finished, progress_bar
 
 
 def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
     """Measure what is missing, then write tables and figures and print the errors."""
-    from pipeline.reproduction.figures import pyplot, write_figures
+    from pipeline.plotting import pyplot
+    from pipeline.reproduction.figures import write_figures
 
     pyplot()  # fails now, not after the last trial
     console = Console()
@@ -42,39 +38,12 @@ def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
 def _measure(tasks: list[Task], seed: int, store: TrialStore, jobs: int, console: Console) -> None:
     if not tasks:
         return
-    columns = (
-        TextColumn("[progress.description]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    # Spawned, not forked: a fork would inherit the threads and locks of this process.
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_die_with_parent)
-    with Progress(*columns, console=console) as progress:
+    with progress_bar(console) as progress:
         done = len(store.done)
         bar = progress.add_task("tasks", total=done + len(tasks), completed=done)
-        futures: dict[Future[list[dict[str, Any]]], Task] = {}
-        try:
-            futures = {pool.submit(run_task, task, seed): task for task in tasks}
-            for future in as_completed(futures):
-                store.add(futures[future].key, future.result())
-                progress.advance(bar)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _die_with_parent() -> None:
-    """A worker whose parent was killed would wait for work forever."""
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
+        for task, records in finished(partial(run_task, seed=seed), tasks, jobs=jobs):
+            store.add(task.key, records)
+            progress.advance(bar)
 
 
 def _summary(results: Results) -> Table:

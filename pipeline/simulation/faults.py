@@ -1,0 +1,275 @@
+"""What befalls sensors: faults with known beginning and end, in bursts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.events import Mask
+from pipeline.simulation.propagation import Floats
+
+LSB = 2.0**-15
+STEP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """What a fault can draw on: sound in parts of full scale while it lasts, and how bad it is, from 0 to 1."""
+
+    own: Floats
+    partner: Floats
+    """Another sensor at the same time."""
+    elsewhere: Floats
+    """The same sensor at another time."""
+    rate_hz: int
+    severity: float
+    rng: np.random.Generator
+
+    def between(self, mild: float, severe: float) -> float:
+        return mild + self.severity * (severe - mild)
+
+
+def dead(moment: Moment) -> Floats:
+    """Nothing but zeros."""
+    return np.zeros(len(moment.own))
+
+
+def flat(moment: Moment) -> Floats:
+    """Cable off: an offset that flickers by one bit."""
+    flicker = np.where(moment.rng.random(len(moment.own)) < 0.3, LSB, 0.0)
+    return flicker + round(moment.between(2, 40)) * LSB
+
+
+def stuck(moment: Moment) -> Floats:
+    """The converter repeats one value."""
+    value = moment.rng.uniform(-1, 1) * moment.between(0.05, 0.9)
+    return np.full(len(moment.own), value)
+
+
+def loud_bursts(moment: Moment) -> Floats:
+    """Crackling contact: loud noise, on and off."""
+    on = _runs(moment, runs_per_second=moment.between(2, 6), seconds=(0.03, 0.2))
+    noise: Floats = moment.between(0.15, 0.6) * moment.rng.standard_normal(len(on))
+    return np.where(on, noise, moment.own)
+
+
+def clipping(moment: Moment) -> Floats:
+    """Gain far too high: up to a tenth of all samples at the rails."""
+    share = moment.between(0.005, 0.1)
+    return moment.own / max(float(np.quantile(np.abs(moment.own), 1 - share)), LSB)
+
+
+def hum(moment: Moment) -> Floats:
+    """Mains and its harmonics."""
+    t = np.arange(len(moment.own)) / moment.rate_hz
+    phases = moment.rng.uniform(0, 2 * np.pi, 5)
+    mains = np.sum([np.sin(2 * np.pi * 50 * k * t + phase) / k for k, phase in enumerate(phases, start=1)], axis=0)
+    humming: Floats = moment.own + moment.between(0.02, 0.3) * mains
+    return humming
+
+
+def dc_drift(moment: Moment) -> Floats:
+    """The operating point wanders off within seconds."""
+    sign = moment.rng.choice([-1.0, 1.0])
+    ramp = np.minimum(1, np.arange(len(moment.own)) / (4 * moment.rate_hz))
+    drifting: Floats = moment.own + sign * moment.between(0.05, 0.5) * ramp
+    return drifting
+
+
+def gain_loss(moment: Moment) -> Floats:
+    """Water in the membrane: 15 to 40 dB too quiet."""
+    return moment.own * float(10 ** (-moment.between(15, 40) / 20))
+
+
+def dropouts(moment: Moment) -> Floats:
+    """Zeros for some milliseconds, again and again."""
+    off = _runs(moment, runs_per_second=moment.between(3, 10), seconds=(0.005, 0.06))
+    return np.where(off, 0.0, moment.own)
+
+
+def spikes(moment: Moment) -> Floats:
+    """Single samples far out."""
+    hit = moment.rng.random(len(moment.own)) < moment.between(4, 40) / moment.rate_hz
+    height = moment.rng.choice([-1.0, 1.0], len(hit)) * moment.rng.uniform(0.3, 0.9, len(hit))
+    return np.where(hit, height, moment.own)
+
+
+def polarity(moment: Moment) -> Floats:
+    """Wires exchanged."""
+    return -moment.own
+
+
+def crosstalk(moment: Moment) -> Floats:
+    """A neighbour's cable leaks in."""
+    leak = moment.between(0.6, 0.95)
+    return (1 - leak) * moment.own + leak * moment.partner
+
+
+def swapped(moment: Moment) -> Floats:
+    """Two plugs exchanged; the partner has it too."""
+    return moment.partner
+
+
+def stale(moment: Moment) -> Floats:
+    """A buffer of another time is played again: perfectly nominal sound."""
+    return moment.elsewhere
+
+
+def clock_drift(moment: Moment) -> Floats:
+    """The sensor's clock runs fast, so its sound falls behind more and more."""
+    slow = 1 - moment.between(0.002, 0.02)
+    return _interpolated(moment.own, slow * np.arange(len(moment.own), dtype=np.float64))
+
+
+def wind_roar(moment: Moment) -> Floats:
+    """The windscreen is gone: one sensor drowns in low rumble."""
+    rumble = np.convolve(moment.rng.standard_normal(len(moment.own)), np.hanning(max(moment.rate_hz // 60, 3)), "same")
+    swell = 1 + 0.5 * np.sin(2 * np.pi * 0.3 * np.arange(len(rumble)) / moment.rate_hz)
+    return moment.own + moment.between(0.03, 0.3) * swell * rumble / max(float(rumble.std()), 1e-12)
+
+
+FAULTS: dict[str, Callable[[Moment], Floats]] = {
+    fault.__name__: fault
+    for fault in (
+        dead, flat, stuck, loud_bursts, clipping, hum, dc_drift, gain_loss, dropouts, spikes, polarity, crosstalk,
+        swapped, stale, clock_drift, wind_roar,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A fault of one sensor (counted from 0), from sample `start` to before `stop`."""
+
+    sensor: int
+    start: int
+    stop: int
+    fault: str
+    severity: float
+    partner: int
+    seed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """Which faults occur, for what share of the time at each sensor, and how long they last."""
+
+    kinds: tuple[str, ...]
+    shares: tuple[float, ...]
+    mean_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        for share in self.shares:
+            if not 0 <= share < 1:
+                raise UsageError(f"fault share {share} must be at least 0 and below 1; for example 0.1")
+        if not self.mean_seconds >= STEP_SECONDS:
+            raise UsageError(f"mean fault length {self.mean_seconds} s must be at least {STEP_SECONDS}; for example 10")
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Names of faults from `all`, `none` or a list with commas."""
+    names = tuple(name.strip().lower().replace("-", "_") for name in text.split(",") if name.strip())
+    if names == ("all",):
+        return tuple(FAULTS)
+    if names == ("none",):
+        return ()
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown or not names:
+        raise UsageError(
+            f"fault {unknown[0] if unknown else text!r} is not known; choose all, none, or of: {', '.join(FAULTS)}"
+        )
+    return names
+
+
+def bursts(rng: np.random.Generator, n_steps: int, *, share: float, mean_steps: float) -> list[tuple[int, int]]:
+    """Bad stretches of a Gilbert-Elliott chain in its stationary state.
+
+    A bad state ends with probability r = 1 / mean_steps, a good one with p = r share / (1 - share).
+    """
+    if share == 0:
+        return []
+    leave = 1 / mean_steps
+    enter = min(1.0, leave * share / (1 - share))
+    bad, stretches = rng.random() < share, []
+    start = 0
+    for step, chance in enumerate(rng.random(n_steps)):
+        if step and chance < (leave if bad else enter):
+            if bad:
+                stretches.append((start, step))
+            bad, start = not bad, step
+    return [*stretches, (start, n_steps)] if bad else stretches
+
+
+def draw_episodes(
+    plan: FaultPlan, rng: np.random.Generator, *, length: int, rate_hz: int, seed: Sequence[int]
+) -> list[Episode]:
+    """Faults of all sensors during a recording, by the start of each."""
+    step = round(STEP_SECONDS * rate_hz)
+    n_steps = -(-length // step)
+    stretches = [
+        (sensor, start * step, min(stop * step, length))
+        for sensor, share in enumerate(plan.shares if plan.kinds else ())
+        for start, stop in bursts(rng, n_steps, share=share, mean_steps=plan.mean_seconds / STEP_SECONDS)
+    ]
+    episodes: list[Episode] = []
+    for number, (sensor, start, stop) in enumerate(sorted(stretches, key=lambda stretch: stretch[1])):
+        healthy = _healthy_partners(sensor, start, stop, stretches, episodes, len(plan.shares))
+        kinds = [kind for kind in plan.kinds if healthy or kind not in ("swapped", "crosstalk")]
+        if not kinds:
+            continue
+        partner = int(rng.choice(healthy)) if healthy else sensor
+        kind, severity = str(rng.choice(kinds)), float(rng.random())
+        episodes.append(Episode(sensor, start, stop, kind, severity, partner, (*seed, number)))
+        if kind == "swapped":
+            episodes.append(Episode(partner, start, stop, kind, severity, sensor, (*seed, number)))
+    return episodes
+
+
+def _healthy_partners(
+    sensor: int, start: int, stop: int, stretches: list[tuple[int, int, int]], episodes: list[Episode], n_sensors: int
+) -> list[int]:
+    """Other sensors that nothing befalls meanwhile."""
+    taken = {other for other, a, b in stretches if a < stop and b > start}
+    taken |= {episode.sensor for episode in episodes if episode.start < stop and episode.stop > start}
+    return [other for other in range(n_sensors) if other != sensor and other not in taken]
+
+
+def afflict(sound: Floats, episodes: Sequence[Episode], elsewhere: Callable[[], Floats], rate_hz: int) -> Floats:
+    """The array's sound with its faults; each draws on the sound without any."""
+    faulty = sound.copy()
+    for episode in episodes:
+        span = slice(episode.start, episode.stop)
+        other = elsewhere()[episode.sensor, span] if episode.fault == "stale" else sound[episode.sensor, span]
+        moment = Moment(
+            own=sound[episode.sensor, span],
+            partner=sound[episode.partner, span],
+            elsewhere=other,
+            rate_hz=rate_hz,
+            severity=episode.severity,
+            rng=np.random.default_rng(episode.seed),
+        )
+        faulty[episode.sensor, span] = FAULTS[episode.fault](moment)
+    return faulty
+
+
+def _runs(moment: Moment, *, runs_per_second: float, seconds: tuple[float, float]) -> Mask:
+    """Random stretches of time."""
+    on = np.zeros(len(moment.own), np.bool_)
+    starts = np.flatnonzero(moment.rng.random(len(on)) < runs_per_second / moment.rate_hz)
+    for start, length in zip(starts, moment.rng.uniform(*seconds, len(starts)), strict=True):
+        on[start : start + round(length * moment.rate_hz)] = True
+    return on
+
+
+def _interpolated(values: Floats, at: Floats) -> Floats:
+    """Values between samples, by cubics through the four nearest."""
+    first = np.floor(at).astype(int)
+    x = at - first
+    before, here, after, beyond = (values[np.clip(first + k, 0, len(values) - 1)] for k in (-1, 0, 1, 2))
+    a = 1.5 * (here - after) + 0.5 * (beyond - before)
+    b = before - 2.5 * here + 2 * after - 0.5 * beyond
+    between: Floats = ((a * x + b) * x + 0.5 * (after - before)) * x + here
+    return between

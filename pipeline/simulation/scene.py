@@ -1,0 +1,142 @@
+"""One recording of the array: who passed, in which weather, and what befell the sensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.events import Samples
+from pipeline.simulation.clips import Clips, recorded
+from pipeline.simulation.faults import LSB, Episode, FaultPlan, afflict, draw_episodes
+from pipeline.simulation.footsteps import Voice, Walker, draw_walker, footfalls
+from pipeline.simulation.propagation import Air, Floats, arrivals
+from pipeline.simulation.weather import Weather, background, birds, draw_weather, wind_noise
+
+HUMAN, HUMAN_WITH_ANIMAL = "human", "human_animal"
+ANIMAL_SHARE = 66 / 150  # of the subjects of the published recordings
+FULL_SCALE_PA = 0.5  # 88 dB
+_LOWEST_HZ = 25.0
+_SELF_NOISE_DB = 18.0
+_REFERENCE_PA = 20e-6
+
+
+def array_positions(n_sensors: int, spacing_m: float = 5.0) -> Floats:
+    """Sensors beside a track, on either side in turn, (sensors, 2)."""
+    number = np.arange(n_sensors)
+    return np.column_stack([(number - (n_sensors - 1) / 2) * spacing_m, 3.0 * (-1.0) ** number])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """What does not change from recording to recording."""
+
+    seed: int
+    rate_hz: int = 16_000
+    duration_seconds: float = 14.0
+    sensors_m: Floats = field(default_factory=lambda: array_positions(4))
+    surface: str = "gravel"
+    faults: FaultPlan | None = None
+    clips: Clips | None = None
+
+    def __post_init__(self) -> None:
+        if self.faults is not None and len(self.faults.shares) != len(self.sensors_m):
+            raise UsageError(
+                f"{len(self.faults.shares)} fault shares for {len(self.sensors_m)} sensors; "
+                "give one share, or one for each sensor"
+            )
+
+    @property
+    def length(self) -> int:
+        return round(self.duration_seconds * self.rate_hz)
+
+    def _chance(self, number: int, purpose: int) -> np.random.Generator:
+        """Every recording and purpose has a stream of its own: faults do not change the scene under them."""
+        return np.random.default_rng([self.seed, number, purpose])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Sound as a 16-bit converter gives it, and the truth about it."""
+
+    label: str
+    walker: Walker
+    weather: Weather
+    samples: Samples
+    episodes: tuple[Episode, ...]
+
+
+def record(site: Site, number: int, *, label: str | None = None) -> Recording:
+    """Recording `number` of a site; the same site, number and label always give the same bits."""
+    label = drawn_label(site, number) if label is None else label
+    walker, weather, sound = _clean(site, number, label)
+    episodes: list[Episode] = []
+    if site.faults is not None:
+        episodes = draw_episodes(
+            site.faults, site._chance(number, 3), length=site.length, rate_hz=site.rate_hz, seed=(site.seed, number, 4)
+        )
+        sound = afflict(sound, episodes, lambda: _another(site, number), site.rate_hz)
+    return Recording(label, walker, weather, _converted(sound), tuple(episodes))
+
+
+def drawn_label(site: Site, number: int) -> str:
+    return HUMAN_WITH_ANIMAL if site._chance(number, 0).random() < ANIMAL_SHARE else HUMAN
+
+
+def _another(site: Site, number: int) -> Floats:
+    """Sound of a time that never was: nominal, of the same sensors, and of either class."""
+    never = number + 1_000_000_007
+    return _clean(site, never, drawn_label(site, never))[2]
+
+
+def _clean(site: Site, number: int, label: str) -> tuple[Walker, Weather, Floats]:
+    """Sound without faults, in parts of full scale."""
+    rng = site._chance(number, 1)
+    walker = draw_walker(
+        rng,
+        animal=label == HUMAN_WITH_ANIMAL,
+        surface_name=site.surface,
+        duration_seconds=site.duration_seconds,
+    )
+    weather = draw_weather(rng)
+    air = Air(temperature_c=float(rng.uniform(0, 30)), humidity_percent=float(rng.uniform(30, 90)))
+    pressure = _pressure(site, walker, weather, air, site._chance(number, 2))
+    return walker, weather, _sensed(pressure, site)
+
+
+def _pressure(site: Site, walker: Walker, weather: Weather, air: Air, rng: np.random.Generator) -> Floats:
+    n_sensors, length, rate_hz, duration = len(site.sensors_m), site.length, site.rate_hz, site.duration_seconds
+    steps, hooves = _voices(site.clips, rng)
+    sounds = footfalls(walker, rng, duration_seconds=duration, rate_hz=rate_hz, steps=steps, hooves=hooves)
+    sounds += birds(weather, rng, duration_seconds=duration, rate_hz=rate_hz)
+    sounds += site.clips.noises(rng, duration_seconds=duration) if site.clips else []
+    noise = _REFERENCE_PA * 10 ** (_SELF_NOISE_DB / 20) * rng.standard_normal((n_sensors, length))
+    noise += wind_noise(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
+    noise += background(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
+    return noise + arrivals(sounds, site.sensors_m, length=length, rate_hz=rate_hz, air=air)
+
+
+def _voices(clips: Clips | None, rng: np.random.Generator) -> tuple[Voice | None, Voice | None]:
+    """How this walker and this animal sound, where recordings say so."""
+    if clips is None:
+        return None, None
+    steps, hooves = clips.voice("steps", rng), clips.voice("hooves", rng)
+    return recorded(steps) if steps else None, recorded(hooves) if hooves else None
+
+
+def _sensed(pressure: Floats, site: Site) -> Floats:
+    """What the microphones make of it, in parts of full scale: each with a gain of its own, and deaf to infrasound."""
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    gain = 10 ** (np.random.default_rng([site.seed]).normal(0, 1, (len(pressure), 1)) / 20)
+    size = next_fast_len(pressure.shape[1], real=True)
+    ratio = 1j * np.arange(size // 2 + 1) * site.rate_hz / size / _LOWEST_HZ
+    response = ratio**2 / (1 + np.sqrt(2) * ratio + ratio**2)
+    sensed: Floats = irfft(rfft(pressure, n=size) * response * gain / FULL_SCALE_PA, n=size)[:, : pressure.shape[1]]
+    return sensed
+
+
+def _converted(sound: Floats) -> Samples:
+    """16 bits, clipped at full scale."""
+    return np.clip(np.rint(sound / LSB), -(2**15), 2**15 - 1).astype(np.float32) * np.float32(LSB)
