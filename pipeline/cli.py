@@ -93,6 +93,83 @@ def reproduce_ring(
         run_ring(plan, out or default, jobs=jobs or os.cpu_count() or 1, restart=restart)
 
 
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="A directory of its own for recordings and tables.")],
+    recordings: Annotated[
+        int, typer.Option(parser=_at_least(1, 150), metavar="N", help="How many; 44 % of them with an animal.")
+    ] = 150,
+    faults: Annotated[
+        str, typer.Option(metavar="LIST", help="all, none, or names with commas, for example stale,gain_loss.")
+    ] = "all",
+    fault_share: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of the time with a fault; one, or one for each sensor: .05,.4")
+    ] = "0.1",
+    fault_seconds: Annotated[float, typer.Option(metavar="S", help="Mean length of a fault.")] = 10.0,
+    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of everything.")] = 1,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Length of a recording.")] = 14.0,
+    sensors: Annotated[int, typer.Option(parser=_at_least(1, 4), metavar="N", help="Number of sensors.")] = 4,
+    spacing: Annotated[float, typer.Option(metavar="M", help="Metres between sensors along the track.")] = 5.0,
+    rate: Annotated[int, typer.Option(parser=_at_least(2000, 16000), metavar="HZ", help="Samples per second.")] = 16000,
+    surface: Annotated[str, typer.Option(metavar="NAME", help="gravel, grass, sand, soil or asphalt.")] = "gravel",
+    clips: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Real sounds in DIR/steps, DIR/hooves, DIR/noise, in place of synthetic ones."
+        ),
+    ] = None,
+    file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="wav or flac.")] = "wav",
+    jobs: Annotated[
+        int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard an earlier simulation in the same place.")
+    ] = False,
+) -> None:
+    """Recordings of a simulated array: a human alone or leading an animal, with failing sensors.
+
+    Writes one file per recording with a channel per sensor, labels.csv (who passed), truth.csv (which
+    sensor failed when, sensors counted from 1), simulation.json (all settings) and contact_sheet.png (both classes and
+    every fault to look at, also those not asked for). Faults: dead, flat, stuck, loud_bursts, clipping, hum, dc_drift,
+    gain_loss, dropouts, spikes, polarity, crosstalk, swapped, stale, clock_drift, wind_roar. An interrupted run
+    continues when started again with the same options.
+    """
+    from rich.console import Console
+
+    with _errors_for_people():
+        from pipeline.simulation.contact_sheet import write_contact_sheet
+        from pipeline.simulation.dataset import Dataset, write_dataset
+        from pipeline.simulation.options import site_of
+
+        site = site_of(
+            seed=seed,
+            rate_hz=rate,
+            seconds=seconds,
+            n_sensors=sensors,
+            spacing_m=spacing,
+            surface=surface,
+            faults=faults,
+            fault_share=fault_share,
+            fault_seconds=fault_seconds,
+            clips=clips,
+        )
+        console = Console()
+        if out.is_file():
+            raise UsageError(f"{out} is a file; give a directory of its own")
+        write_dataset(
+            Dataset(site, recordings, file_format),
+            out,
+            jobs=jobs or os.cpu_count() or 1,
+            restart=restart,
+            console=console,
+        )
+        try:
+            told = f"written: {out}, and {write_contact_sheet(site, out / 'contact_sheet.png')} to look at"
+        except UsageError as error:
+            told = f"written: {out}, without a contact sheet: {error}"
+        console.print(told, soft_wrap=True, highlight=False)
+
+
 class _errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 

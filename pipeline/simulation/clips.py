@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,14 @@ class Clips:
                 "put WAV or FLAC files into at least one of these folders"
             )
         self._hits = {name: [hit for file in self._files[name] for hit in self._impacts(file)] for name in FOLDERS[:2]}
+
+    @property
+    def digest(self) -> str:
+        """Tells one collection of clips from another."""
+        state = sha256()
+        for file in (file for files in self._files.values() for file in files):
+            state.update(file.read_bytes())
+        return state.hexdigest()
 
     def voice(self, folder: str, rng: np.random.Generator) -> list[Floats]:
         """Impacts of one walker or animal; empty if there are none."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pipeline.errors import UsageError
 from pipeline.events import Samples
+from pipeline.grid import Grid
 from pipeline.simulation.clips import Clips, recorded
 from pipeline.simulation.faults import LSB, Episode, FaultPlan, afflict, draw_episodes
-from pipeline.simulation.footsteps import Voice, Walker, draw_walker, footfalls
+from pipeline.simulation.footsteps import SURFACES, Voice, Walker, draw_walker, footfalls
 from pipeline.simulation.propagation import Air, Floats, arrivals
 from pipeline.simulation.weather import Weather, background, birds, draw_weather, wind_noise
 
@@ -41,6 +43,15 @@ class Site:
     clips: Clips | None = None
 
     def __post_init__(self) -> None:
+        Grid(rate_hz=self.rate_hz)  # refuses a rate that the pipeline could not use
+        if not 0 < self.duration_seconds < np.inf:
+            raise UsageError(
+                f"recordings of {self.duration_seconds} s are impossible; give a positive number of seconds"
+            )
+        if self.surface not in SURFACES:
+            raise UsageError(f"surface {self.surface!r} is not known; choose one of {', '.join(SURFACES)}")
+        if len(self.sensors_m) == 0:
+            raise UsageError("an array needs at least one sensor")
         if self.faults is not None and len(self.faults.shares) != len(self.sensors_m):
             raise UsageError(
                 f"{len(self.faults.shares)} fault shares for {len(self.sensors_m)} sensors; "
@@ -67,17 +78,26 @@ class Recording:
     episodes: tuple[Episode, ...]
 
 
-def record(site: Site, number: int, *, label: str | None = None) -> Recording:
-    """Recording `number` of a site; the same site, number and label always give the same bits."""
+def record(
+    site: Site, number: int, *, label: str | None = None, episodes: Sequence[Episode] | None = None
+) -> Recording:
+    """Recording `number` of a site; the same site, number and label always give the same bits.
+
+    Label and faults are drawn unless given; the walk and the weather do not depend on the faults.
+    """
     label = drawn_label(site, number) if label is None else label
+    episodes = episodes_of(site, number) if episodes is None else episodes
     walker, weather, sound = _clean(site, number, label)
-    episodes: list[Episode] = []
-    if site.faults is not None:
-        episodes = draw_episodes(
-            site.faults, site._chance(number, 3), length=site.length, rate_hz=site.rate_hz, seed=(site.seed, number, 4)
-        )
-        sound = afflict(sound, episodes, lambda: _another(site, number), site.rate_hz)
-    return Recording(label, walker, weather, _converted(sound), tuple(episodes))
+    sound = afflict(sound, episodes, lambda: _another(site, number), site.rate_hz)
+    return Recording(label, walker, weather, converted(sound), tuple(episodes))
+
+
+def episodes_of(site: Site, number: int) -> list[Episode]:
+    """The faults during a recording, without the sound."""
+    if site.faults is None:
+        return []
+    rng, seed = site._chance(number, 3), (site.seed, number, 4)
+    return draw_episodes(site.faults, rng, length=site.length, rate_hz=site.rate_hz, seed=seed)
 
 
 def drawn_label(site: Site, number: int) -> str:
@@ -137,6 +157,6 @@ def _sensed(pressure: Floats, site: Site) -> Floats:
     return sensed
 
 
-def _converted(sound: Floats) -> Samples:
+def converted(sound: Floats) -> Samples:
     """16 bits, clipped at full scale."""
     return np.clip(np.rint(sound / LSB), -(2**15), 2**15 - 1).astype(np.float32) * np.float32(LSB)

@@ -43,7 +43,7 @@ def wind_noise(weather: Weather, rng: np.random.Generator, *, n_sensors: int, le
     steady = _shaped(lambda f: _wind_density(f, speed, weather.windscreen_m), rng, n_sensors, length, rate_hz)
     shared, own = _gusts(rng, 1, length, rate_hz), _gusts(rng, n_sensors, length, rate_hz)
     gust = np.clip(1 + 0.35 * (0.6 * shared + 0.8 * own), 0.1, None)
-    noise: Floats = steady * gust**2
+    noise: Floats = steady * gust**2 / np.sqrt(np.mean(gust**4))
     return noise
 
 

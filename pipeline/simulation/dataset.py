@@ -1,0 +1,186 @@
+"""Simulated recordings on disk, with their labels and the truth about their sensors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import __version__
+from pipeline.errors import UsageError
+from pipeline.simulation.faults import Episode
+from pipeline.simulation.scene import ANIMAL_SHARE, HUMAN, HUMAN_WITH_ANIMAL, Site, episodes_of, record
+from pipeline.workers import finished, progress_bar
+
+FORMATS = ("wav", "flac")
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """So many recordings of a site, of which the published share shows a human leading an animal."""
+
+    site: Site
+    n_recordings: int
+    format: str = "wav"
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise UsageError(f"format {self.format!r} is not known; choose one of {', '.join(FORMATS)}")
+
+    def labels(self) -> list[str]:
+        n_animals = round(self.n_recordings * ANIMAL_SHARE)
+        order = np.random.default_rng([self.site.seed, self.n_recordings]).permutation(self.n_recordings)
+        return [HUMAN_WITH_ANIMAL if place < n_animals else HUMAN for place in order]
+
+    def name(self, number: int) -> str:
+        return f"r{number + 1:0{max(3, len(str(self.n_recordings)))}d}"
+
+    def file(self, number: int) -> str:
+        return f"{self.name(number)}.{self.format}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """All that decides the bits."""
+        site = self.site
+        return {
+            "gemmed": __version__,
+            "recordings": self.n_recordings,
+            "format": self.format,
+            "seed": site.seed,
+            "rate_hz": site.rate_hz,
+            "seconds": site.duration_seconds,
+            "surface": site.surface,
+            "sensors_m": site.sensors_m.tolist(),
+            "faults": None if site.faults is None else asdict(site.faults),
+            "clips": None if site.clips is None else site.clips.digest,
+        }
+
+
+def write_dataset(dataset: Dataset, out: Path, *, jobs: int, restart: bool, console: Console) -> None:
+    """Write what is missing of a dataset; recordings are there whole or not at all, tables when all of them are."""
+    _claim(dataset, out, restart=restart)
+    missing = [number for number in range(dataset.n_recordings) if not (out / dataset.file(number)).exists()]
+    done = dataset.n_recordings - len(missing)
+    if done and missing:
+        console.print(f"continuing: {done} recordings are there, {len(missing)} to go")
+    labels = dataset.labels()
+    with progress_bar(console) as progress:
+        bar = progress.add_task("recordings", total=dataset.n_recordings, completed=done)
+        work = partial(_write_recording, dataset, out, labels)
+        for _ in finished(work, missing, jobs=jobs):
+            progress.advance(bar)
+    episodes = [episodes_of(dataset.site, number) for number in range(dataset.n_recordings)]
+    _write_table(
+        out / "labels.csv", ("recording", "start_seconds", "end_seconds", "label"), _label_rows(dataset, labels)
+    )
+    _write_table(
+        out / "truth.csv",
+        ("recording", "sensor", "start_seconds", "end_seconds", "fault"),
+        _truth_rows(dataset, episodes),
+    )
+    console.print(_summary(dataset, labels, episodes))
+
+
+def _claim(dataset: Dataset, out: Path, *, restart: bool) -> None:
+    """Make a directory that belongs to this dataset and no other."""
+    note, wanted = out / "simulation.json", dataset.as_dict()
+    out.mkdir(parents=True, exist_ok=True)
+    if not note.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty and holds no simulation; give a directory of its own")
+    if note.exists() and restart:
+        _forget(out)
+    elif note.exists():
+        _compare(note, wanted)
+    _write(note, (json.dumps(wanted, indent=1) + "\n").encode())
+
+
+def _forget(out: Path) -> None:
+    """Remove an earlier simulation, and nothing but what it wrote."""
+    for pattern in ("r[0-9]*.wav", "r[0-9]*.flac", "labels.csv", "truth.csv", "*.partial", "contact_sheet.png"):
+        for path in out.glob(pattern):
+            path.unlink()
+
+
+def _compare(note: Path, wanted: dict[str, Any]) -> None:
+    try:
+        found = json.loads(note.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{note} is damaged; add --restart to write everything anew") from error
+    differences = [name for name, value in json.loads(json.dumps(wanted)).items() if found.get(name) != value]
+    if differences:
+        told = ", ".join(f"{name} {found.get(name)} there, {wanted[name]} here" for name in differences)
+        raise UsageError(
+            f"{note.parent} holds another simulation ({told}); give another directory, or add --restart to discard it"
+        )
+
+
+def _write_recording(dataset: Dataset, out: Path, labels: Sequence[str], number: int) -> None:
+    import soundfile
+
+    samples = record(dataset.site, number, label=labels[number]).samples
+    # Into memory first: Python, unlike libsndfile, tells what is wrong with a disk.
+    encoded = io.BytesIO()
+    soundfile.write(encoded, samples.T, dataset.site.rate_hz, subtype="PCM_16", format=dataset.format.upper())
+    _write(out / dataset.file(number), encoded.getvalue())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    fresh = path.with_name(path.name + ".partial")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    _write(path, text.getvalue().encode())
+
+
+def _label_rows(dataset: Dataset, labels: Sequence[str]) -> list[Sequence[object]]:
+    return [(dataset.name(number), 0.0, dataset.site.duration_seconds, label) for number, label in enumerate(labels)]
+
+
+def _truth_rows(dataset: Dataset, episodes: Sequence[Sequence[Episode]]) -> list[Sequence[object]]:
+    rate_hz = dataset.site.rate_hz
+    return [
+        (dataset.name(number), fault.sensor + 1, fault.start / rate_hz, fault.stop / rate_hz, fault.fault)
+        for number, faults in enumerate(episodes)
+        for fault in sorted(faults, key=lambda fault: (fault.sensor, fault.start))
+    ]
+
+
+def _summary(dataset: Dataset, labels: Sequence[str], episodes: Sequence[Sequence[Episode]]) -> Table:
+    """Recordings per label, and how long each fault lasts at each sensor."""
+    site = dataset.site
+    counted = Counter(labels)
+    what = ", ".join(f"{counted[label]} {label}" for label in (HUMAN, HUMAN_WITH_ANIMAL))
+    table = Table(title=f"{dataset.n_recordings} recordings of {site.duration_seconds:g} s: {what}")
+    table.add_column("fault, seconds")
+    for sensor in range(len(site.sensors_m)):
+        table.add_column(f"sensor {sensor + 1}", justify="right")
+    seconds: Counter[tuple[str, int]] = Counter()
+    for fault in (fault for faults in episodes for fault in faults):
+        seconds[fault.fault, fault.sensor] += fault.stop - fault.start
+    sensors = range(len(site.sensors_m))
+    for kind in site.faults.kinds if site.faults else ():
+        table.add_row(kind, *(f"{seconds[kind, sensor] / site.rate_hz:.1f}" for sensor in sensors))
+    total = dataset.n_recordings * site.length
+    shares = [sum(seconds[key] for key in seconds if key[1] == sensor) / total for sensor in sensors]
+    table.add_row("share of the time", *(f"{share:.1%}" for share in shares))
+    return table

@@ -1,0 +1,81 @@
+"""A simulated array that never falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from itertools import count
+from typing import Self
+
+import numpy as np
+
+from pipeline.errors import SettingsError
+from pipeline.events import Block, RecordingStarted, Samples
+from pipeline.simulation import Recording, Site, record
+from pipeline.simulation.scene import converted
+from pipeline.sources._chunks import channel_names, require
+
+_FADE_SECONDS = 0.1
+
+
+class SimulatedSource:
+    """Plays the recordings of a site one after the other as one stream, each faded into the next.
+
+    It ends after `seconds`, or never. The same site gives the same stream, however it is cut; `scene` tells the truth
+    about any part of it.
+    """
+
+    def __init__(
+        self, site: Site, *, seconds: float | None = None, recording: str = "simulated", block_samples: int = 4096
+    ) -> None:
+        require("block_samples", block_samples, least=1)
+        require("seconds", seconds, least=0)
+        self._fade = round(_FADE_SECONDS * site.rate_hz)
+        if site.length <= 2 * self._fade:
+            raise SettingsError(
+                f"duration_seconds={site.duration_seconds} must be above {2 * _FADE_SECONDS}; lengthen the scenes"
+            )
+        self._site, self._recording, self._block_samples = site, recording, block_samples
+        self._length = None if seconds is None else round(seconds * site.rate_hz)
+        self._facts: Generator[object, None, None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._facts is not None:
+            self._facts.close()
+
+    def __iter__(self) -> Iterator[object]:
+        self.__exit__()
+        self._facts = self._play()
+        return self._facts
+
+    def scene(self, number: int) -> tuple[int, Recording]:
+        """The sample at which scene `number` begins to be heard, and the recording with its truth."""
+        return number * (self._site.length - self._fade), record(self._site, number)
+
+    def _play(self) -> Generator[object, None, None]:
+        sensors = channel_names(len(self._site.sensors_m))
+        yield RecordingStarted(self._recording, self._site.rate_hz, sensors)
+        everyone = np.ones(len(sensors), np.bool_)
+        position = 0
+        for sound in self._sound():
+            for start in range(0, sound.shape[1], self._block_samples):
+                left = None if self._length is None else self._length - position
+                if left == 0:
+                    return
+                samples = sound[:, start : start + self._block_samples][:, :left]
+                yield Block(position, samples, everyone)
+                position += samples.shape[1]
+
+    def _sound(self) -> Iterator[Samples]:
+        """Scene after scene, the end of each mixed into the beginning of the next at constant power."""
+        rise = np.sin(np.linspace(0, np.pi / 2, self._fade))
+        tail: Samples | None = None
+        for number in count():
+            samples = record(self._site, number).samples
+            begin = samples[:, : self._fade]
+            if tail is not None:
+                begin = converted((begin * rise + tail * rise[::-1]).astype(np.float64))
+            tail = samples[:, -self._fade :]
+            yield np.concatenate([begin, samples[:, self._fade : -self._fade]], axis=1)

@@ -1,0 +1,173 @@
+"""`gemmed simulate` as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from pipeline.simulation import FAULTS
+from pipeline.simulation.faults import parse_kinds
+from tests.conftest import component
+from tests.test_cli import ROOT, gemmed
+
+SMALL = ("--rate", "2000", "--seconds", "3", "--recordings", "6", "--fault-share", "0.3", "--fault-seconds", "1")
+TABLES = ("labels.csv", "truth.csv", "simulation.json")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Path:
+    component("matplotlib")
+    out = tmp_path_factory.mktemp("simulated") / "array"
+    done = gemmed("simulate", str(out), *SMALL, "--seed", "4")
+    assert done.returncode == 0, done.stderr
+    assert "6 recordings of 3 s: 3 human, 3 human_animal" in done.stdout
+    return out
+
+
+def test_recordings_labels_and_truth_belong_together(dataset):
+    """One file for each row of labels.csv; truth.csv names recordings, sensors and faults that exist."""
+    labels, truth = rows(dataset / "labels.csv"), rows(dataset / "truth.csv")
+    assert list(labels[0]) == ["recording", "start_seconds", "end_seconds", "label"]
+    assert list(truth[0]) == ["recording", "sensor", "start_seconds", "end_seconds", "fault"]
+    assert [row["recording"] for row in labels] == [f"r{number:03d}" for number in range(1, 7)]
+    for row in labels:
+        samples, rate = soundfile.read(dataset / f"{row['recording']}.wav")
+        assert (rate, samples.shape) == (2000, (6000, 4))
+        assert (float(row["start_seconds"]), float(row["end_seconds"])) == (0, 3)
+    for row in truth:
+        assert row["fault"] in FAULTS
+        assert 1 <= int(row["sensor"]) <= 4
+        assert 0 <= float(row["start_seconds"]) < float(row["end_seconds"]) <= 3
+
+
+def test_dead_sensors_are_dead_where_the_truth_says_so(tmp_path):
+    """Zeros there, and nowhere else for long."""
+    assert gemmed("simulate", str(tmp_path / "d"), *SMALL, "--faults", "dead", "--seed", "1").returncode == 0
+    truth = rows(tmp_path / "d" / "truth.csv")
+    assert len(truth) > 3
+    silent = {}
+    for number in range(1, 7):
+        samples, _ = soundfile.read(tmp_path / "d" / f"r{number:03d}.wav")
+        silent[f"r{number:03d}"] = samples.T == 0
+    for row in truth:
+        span = slice(round(2000 * float(row["start_seconds"])), round(2000 * float(row["end_seconds"])))
+        zeros = silent[row["recording"]][int(row["sensor"]) - 1]
+        assert zeros[span].all()
+        zeros[span] = False
+    assert max(np.mean(zeros) for zeros in silent.values()) < 0.05
+
+
+def test_the_contact_sheet_is_a_picture(dataset):
+    """With a cell for both classes at four sensors and for every fault, it is large."""
+    content = (dataset / "contact_sheet.png").read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(content) > 100_000
+
+
+def test_flac_holds_the_same_samples_and_other_seeds_hold_others(dataset, tmp_path):
+    """The format decides nothing but the file."""
+    assert gemmed("simulate", str(tmp_path / "f"), *SMALL, "--seed", "4", "--format", "flac").returncode == 0
+    wav, flac = soundfile.read(dataset / "r002.wav")[0], soundfile.read(tmp_path / "f" / "r002.flac")[0]
+    assert (wav == flac).all()
+    assert gemmed("simulate", str(tmp_path / "g"), *SMALL, "--seed", "5").returncode == 0
+    assert (soundfile.read(tmp_path / "g" / "r002.wav")[0] != wav).any()
+
+
+def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
+    """SIGKILL in the middle; started again, every file equals that of an undisturbed run."""
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(out), *SMALL, "--seed", "4", "--jobs", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and len(list(out.glob("r*.wav"))) < 2:
+        pass
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 2 <= len(list(out.glob("r*.wav"))) < 6
+    assert not (out / "labels.csv").exists()
+    again = gemmed("simulate", str(out), *SMALL, "--seed", "4")
+    assert again.returncode == 0
+    assert "continuing:" in again.stdout
+    for name in (*TABLES, *(f"r{number:03d}.wav" for number in range(1, 7))):
+        assert (out / name).read_bytes() == (dataset / name).read_bytes(), name
+
+
+def test_another_simulation_in_the_same_place_is_refused_unless_restarted(tmp_path):
+    """What differs is named; --restart removes the old files and no others."""
+    out = tmp_path / "o"
+    small = ("--rate", "2000", "--seconds", "1", "--recordings")
+    assert gemmed("simulate", str(out), *small, "3").returncode == 0
+    (out / "notes.txt").write_text("mine")
+    refused = gemmed("simulate", str(out), *small, "2")
+    assert refused.returncode == 1
+    assert (
+        "holds another simulation (recordings 3 there, 2 here); give another directory, or add --restart"
+        in refused.stderr
+    )
+    assert gemmed("simulate", str(out), *small, "2", "--restart").returncode == 0
+    assert sorted(path.name for path in out.glob("r*.wav")) == ["r001.wav", "r002.wav"]
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--faults", "broken"], 1, "fault 'broken' is not known; choose all, none, or of: dead"),
+        (["--fault-share", "1.5"], 1, "fault share 1.5 must be at least 0 and below 1"),
+        (["--fault-share", "a"], 1, "fault share 'a' must be a number, or 4 with commas"),
+        (["--fault-share", ".1,.2"], 1, "2 fault shares for 4 sensors"),
+        (["--surface", "mud"], 1, "surface 'mud' is not known"),
+        (["--format", "mp3"], 1, "format 'mp3' is not known; choose one of wav, flac"),
+        (["--rate", "1000"], 2, "'1000' must be a whole number at least 2000"),
+        (["--rate", "200000"], 1, "rate_hz=200000 must be a whole number from 2000 to 96000"),
+        (["--seconds", "0"], 1, "recordings of 0.0 s are impossible"),
+        (["--clips", "/nowhere"], 1, "/nowhere holds no sound files"),
+        (["--recordings", "0"], 2, "'0' must be a whole number at least 1"),
+    ],
+)
+def test_wrong_input_is_named_and_nothing_is_written(arguments, code, message, tmp_path):
+    """One line, the value, the rule, the cure."""
+    done = gemmed("simulate", str(tmp_path / "o"), *arguments)
+    assert done.returncode == code
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_place_that_cannot_be_used_is_named(tmp_path):
+    """A file, and a directory that holds something else."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    for name, message in (("file", "is a file; give a directory of its own"), ("full", "holds no simulation")):
+        done = gemmed("simulate", str(tmp_path / name), *SMALL)
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+def test_help_names_every_fault():
+    """Nobody has to guess."""
+    told = " ".join(gemmed("simulate", "--help").stdout.replace("│", " ").split())
+    assert all(fault in told for fault in parse_kinds("all"))
+
+
+def test_settings_are_written_beside_the_recordings(dataset):
+    """All that decides the bits can be read again."""
+    settings = json.loads((dataset / "simulation.json").read_text())
+    assert settings["seed"] == 4
+    assert settings["rate_hz"] == 2000
+    assert len(settings["sensors_m"]) == 4
+    assert set(settings["faults"]["kinds"]) == set(FAULTS)
