@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -43,3 +44,26 @@ def test_most_refused_samples_are_the_planted_ones():
     refused = set(json.loads((FIXTURES / "ring_expected.json").read_text())["refused"])
     assert len(refused & anomalous) >= 0.9 * len(anomalous)
     assert len(refused - anomalous) <= 0.05 * len(anomalous)
+
+
+def test_recordings_still_give_the_stored_windows_and_cepstra(make):
+    """From files through windowing to cepstra, nothing moves unnoticed."""
+    expected, found = json.loads((FIXTURES / "array_expected.json").read_text()), make.heard(FIXTURES / "array")
+    assert len(found) == len(expected) == 8 * 10
+    assert [segment["window"] for segment in found] == [segment["window"] for segment in expected]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one["means"], other["means"], atol=0.02)
+
+
+def test_the_simulator_still_gives_the_stored_recordings(make):
+    """To one code of the converter, for other processors round otherwise."""
+    from pipeline.simulation import record
+
+    for number, label in enumerate(make.ARRAY.labels()):
+        stored, _ = soundfile.read(FIXTURES / "array" / make.ARRAY.file(number), dtype="float32")
+        assert np.abs(record(make.ARRAY.site, number, label=label).samples - stored.T).max() <= 1.5 * 2**-15
+
+
+def test_fixtures_are_small():
+    """Under 5 MB in all."""
+    assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < 5e6

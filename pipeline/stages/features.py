@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pipeline.errors import SettingsError
-from pipeline.events import Cepstra, Features, Samples, Segment
+from pipeline.events import Cepstra, Features, Mask, Samples, Segment
 from pipeline.grid import Grid
 
 _FLOOR = np.float32(1e-10)  # librosa's `amin`: -100 dB
 _MOST_MELS = 128  # librosa's number
 _HIGHEST_BAND_HZ = 8_000.0  # above it there is little of a footstep left, and much of bats and switching converters
 _MEL_GROUPS = 8
+# A band with less than this share of a frame's power per bin is off by more than half a thousandth of a decibel when
+# transformed in single precision; found on 180,000 frames of real sound.
+_ROUNDING = 1.6e-6
+
+Groups: TypeAlias = list[tuple[slice, slice, NDArray[Any]]]
 
 
 class Mfcc:
@@ -113,30 +119,52 @@ class Cepstrum:
             raise SettingsError(
                 f"n_coefficients={n_coefficients} must lie in 1 to n_mels={self.n_mels}; lower n_coefficients"
             )
-        self._window = get_window("hann", grid.frame).astype(np.float32)
+        self._exact_window = get_window("hann", grid.frame)
+        self._window = self._exact_window.astype(np.float32)
         self._groups = _grouped(mels)
-        decibels = 10 * dct(np.eye(self.n_mels), axis=0, norm="ortho")[:n_coefficients].T
-        self._cosines = np.ascontiguousarray(decibels, dtype=np.float32)
+        self._window_power = float(np.sum(self._exact_window**2))
+        self._rounding = _ROUNDING * 2 / grid.rate_hz
+        self._cosines = 10 * np.ascontiguousarray(dct(np.eye(self.n_mels), axis=0, norm="ortho")[:n_coefficients].T)
         self._windowed = np.empty((0, 0, grid.frame), np.float32)  # kept, for fresh memory costs a tenth of the time
 
     def __call__(self, samples: Samples) -> Samples:
         """(sensors, time) → (sensors, frames, coefficients)."""
-        # scipy transforms single precision several frames at a time, five times as fast as numpy.
-        from scipy.fft import rfft
-
         frames = self._frames_of(samples)
         if self._windowed.shape != frames.shape:
             self._windowed = np.empty(frames.shape, np.float32)
-        np.multiply(frames, self._window, out=self._windowed)
-        spectra = rfft(self._windowed.reshape(-1, self.grid.frame), n=self.n_fft)
-        parts = spectra.view(np.float32)
-        np.square(parts, out=parts)
-        bands = np.empty((len(parts), self.n_mels), np.float32)
-        for place, used, weights in self._groups:
-            np.matmul(parts[:, used], weights, out=bands[:, place])
+        np.einsum("sft,t->sft", frames, self._window, out=self._windowed)  # np.multiply takes half as long again
+        bands, parts = self._bands(self._windowed.reshape(-1, self.grid.frame), self._groups)
+        if bands.min() < self._rounding * self._most_power(samples):
+            drowned = bands.min(axis=1) < self._rounding * parts.sum(axis=1)
+            bands[drowned] = self._exact_bands(frames, drowned)
         np.maximum(bands, _FLOOR, out=bands)
         np.log10(bands, out=bands)
-        return (bands @ self._cosines).reshape(*frames.shape[:2], -1)
+        # In double precision, for the first coefficient is a sum of many decibels, and off by a thousandth otherwise.
+        cepstra: Samples = (bands.astype(np.float64) @ self._cosines).astype(np.float32)
+        return cepstra.reshape(*frames.shape[:2], self.n_coefficients)
+
+    def _bands(self, windowed: NDArray[Any], groups: Groups) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Power of every frame in every band, and that of its real and imaginary parts, in the frames' precision."""
+        # scipy transforms single precision several frames at a time, five times as fast as numpy.
+        from scipy.fft import rfft
+
+        parts = rfft(windowed, n=self.n_fft).view(windowed.dtype)
+        np.square(parts, out=parts)
+        bands = np.empty((len(parts), self.n_mels), windowed.dtype)
+        for place, used, weights in groups:
+            np.matmul(parts[:, used], weights, out=bands[:, place])
+        return bands, parts
+
+    def _most_power(self, samples: Samples) -> float:
+        """No frame can have more than this: Parseval's theorem."""
+        peak = max(float(samples.max()), -float(samples.min()))
+        return float(self.n_fft * peak**2 * self._window_power)
+
+    def _exact_bands(self, frames: Samples, drowned: Mask) -> NDArray[Any]:
+        """Bands of frames in which the quietest would drown in the rounding of the loudest."""
+        chosen = frames[np.nonzero(drowned.reshape(frames.shape[:2]))]
+        groups = [(place, used, weights.astype(np.float64)) for place, used, weights in self._groups]
+        return self._bands(chosen * self._exact_window, groups)[0]
 
     def _frames_of(self, samples: Samples) -> Samples:
         """All frames as a view, (sensors, frames, time)."""
@@ -171,12 +199,12 @@ def _mel_bands(rate_hz: int, n_fft: int, n_mels: int | None, f_min_hz: float, f_
     return basis(most)
 
 
-def _grouped(mels: Samples) -> list[tuple[slice, slice, Samples]]:
+def _grouped(mels: Samples) -> Groups:
     """The basis in groups of neighbouring bands, each with only the frequencies that it uses: most of it is zero.
 
     Every frequency stands twice, for the squares of the real and the imaginary part lie side by side.
     """
-    groups = []
+    groups: Groups = []
     for bands in np.array_split(np.arange(len(mels)), min(_MEL_GROUPS, len(mels))):
         used = np.flatnonzero(mels[bands].any(axis=0))
         bins = slice(int(used[0]), int(used[-1]) + 1)
