@@ -31,7 +31,7 @@ def gemmed(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [[], ["reproduce"], ["reproduce", "ring"]])
+@pytest.mark.parametrize("arguments", [[], ["reproduce"], ["reproduce", "ring"], ["simulate"]])
 def test_every_command_explains_itself(arguments):
     """--help and -h answer on standard output with exit code 0."""
     for flag in ("--help", "-h"):

@@ -52,3 +52,20 @@ def test_readme_example_runs_and_does_what_it_says():
     corrupted, clean, *_ = done.stdout.split()
     assert float(corrupted) > 0.9
     assert float(clean) < 0.05
+
+
+def test_sound_example_runs():
+    """The example goes from the stored recordings to cepstra."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "sound.md").read_text(), re.DOTALL).group(1)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 80
+    assert all("(4, 150, 13)" in line for line in lines)
+
+
+def test_every_fault_is_documented():
+    """docs/sound.md names each kind."""
+    from pipeline.simulation import FAULTS
+
+    text = (ROOT / "docs" / "sound.md").read_text()
+    assert all(f"`{fault}`" in text for fault in FAULTS)
