@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from types import ModuleType
 
 import pytest
@@ -17,3 +18,13 @@ def component(name: str) -> ModuleType:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"{name} is not installed ({error}); run make test")
+
+
+def program(name: str) -> str:
+    """A program of the machine: missing, it fails the run under CI, which installs it, and skips the test elsewhere."""
+    found = shutil.which(name)
+    if found is None and os.environ.get("CI"):
+        pytest.fail(f"{name} is not installed; see .ci/run")
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from pipeline.errors import SettingsError, SourceError
 from pipeline.events import Block, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources.pcm import PcmSource, open_pcm
+from tests.conftest import program
 from tests.sources.timeline import Played, play
 
 RATE = 8000
@@ -339,10 +339,8 @@ def test_headers_that_cannot_be_used_are_errors(data, fault):
 )
 def test_what_the_writers_really_write(command):
     """The programs themselves, where they are installed: one second of four channels, whatever their header says."""
-    program, *arguments = command.split()
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
-    process = subprocess.run([program, *arguments], check=True, capture_output=True)
+    name, *arguments = command.split()
+    process = subprocess.run([program(name), *arguments], check=True, capture_output=True)
     played = play_bytes(process.stdout)
     assert not played.troubles
     assert played.only.started == RecordingStarted("stream", 8000, ("1", "2", "3", "4"))
