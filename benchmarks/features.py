@@ -51,6 +51,10 @@ def stream(sound: Iterable[Block], grid: Grid) -> Iterator[object]:
 
 def by_librosa(sound: Samples, recipe: Cepstrum) -> Samples:
     """librosa's cepstra of all frames in some sound, (sensors, frames, coefficients)."""
+    # librosa puts a frame into the middle of a longer transform, so the sound is moved by as much.
+    longer = recipe.n_fft - recipe.grid.frame
+    if longer:
+        sound = np.pad(sound, ((0, 0), (longer // 2, longer - longer // 2)))
     mel = librosa.feature.melspectrogram(
         y=sound,
         sr=recipe.grid.rate_hz,
