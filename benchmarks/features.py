@@ -161,11 +161,11 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?", help="sound files on which to compare with librosa")
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     options = parser.parse_args()
-    repeats = 5 if options.quick else 25
+    repeats = 3 if options.quick else 15
     figures: dict[str, float] = {}
     rows: list[list[object]] = []
     for segment_seconds in (Grid(rate_hz=RATE_HZ).segment_seconds, 3.0):
-        cost = speed(segment_seconds, 30, repeats)
+        cost = speed(segment_seconds, 60, repeats)
         name = f"_{segment_seconds:g}s_segments" if rows else ""
         figures[f"librosa_speedup{name}"] = round(cost["librosa"] / cost["mfcc stage"], 2)
         figures[f"librosa_speedup_all_stages{name}"] = round(cost["librosa"] / cost["all stages"], 2)

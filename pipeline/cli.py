@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 reproduce = typer.Typer(help="Measure a published experiment again.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
@@ -40,16 +41,17 @@ def main(
     """Sensor fusion that learns safely while a sensor is failing."""
 
 
-def _at_least(least: int, example: int) -> Callable[[str], int]:
+def _at_least(least: int, example: int, most: int | None = None) -> Callable[[str], int]:
     """Parser of a whole number whose error names the value, the rule and a cure."""
+    rule = f"at least {least}" + (f" and at most {most}" if most else "")
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
-            raise typer.BadParameter(f"{text!r} must be a whole number at least {least}; for example {example}")
+        if number < least or (most and number > most):
+            raise typer.BadParameter(f"{text!r} must be a whole number {rule}; for example {example}")
         return number
 
     return parse
@@ -95,7 +97,7 @@ def reproduce_ring(
 
 @app.command()
 def simulate(
-    out: Annotated[Path, typer.Argument(help="A directory of its own for recordings and tables.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A directory of its own for recordings and tables.")],
     recordings: Annotated[
         int, typer.Option(parser=_at_least(1, 150), metavar="N", help="How many; 44 % of them with an animal.")
     ] = 150,
@@ -110,7 +112,9 @@ def simulate(
     seconds: Annotated[float, typer.Option(metavar="S", help="Length of a recording.")] = 14.0,
     sensors: Annotated[int, typer.Option(parser=_at_least(1, 4), metavar="N", help="Number of sensors.")] = 4,
     spacing: Annotated[float, typer.Option(metavar="M", help="Metres between sensors along the track.")] = 5.0,
-    rate: Annotated[int, typer.Option(parser=_at_least(2000, 16000), metavar="HZ", help="Samples per second.")] = 16000,
+    rate: Annotated[
+        int, typer.Option(parser=_at_least(2000, 16000, 96000), metavar="HZ", help="Samples per second, 2000 to 96000.")
+    ] = 16000,
     surface: Annotated[str, typer.Option(metavar="NAME", help="gravel, grass, sand, soil or asphalt.")] = "gravel",
     clips: Annotated[
         Path | None,
@@ -163,11 +167,14 @@ def simulate(
             restart=restart,
             console=console,
         )
+        if site.clips:
+            console.print(f"real sounds: {site.clips}", soft_wrap=True, highlight=False)
+        picture, told = out / "contact_sheet.png", ""
         try:
-            told = f"written: {out}, and {write_contact_sheet(site, out / 'contact_sheet.png')} to look at"
+            told = f"{picture} to look at" if picture.exists() else f"{write_contact_sheet(site, picture)} to look at"
         except UsageError as error:
-            told = f"written: {out}, without a contact sheet: {error}"
-        console.print(told, soft_wrap=True, highlight=False)
+            told = f"no contact sheet: {error}"
+        console.print(f"written: {out}; {told}", soft_wrap=True, highlight=False)
 
 
 class _errors_for_people:

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "protocols": set(),
     "grid": {"errors"},
     "plotting": {"errors"},
-    "workers": set(),
+    "workers": {"errors"},
     "learners": set(),
     "stages": {"errors", "events", "grid", "protocols"},
     "simulation": {"errors", "events", "grid", "plotting", "workers"},

@@ -131,12 +131,12 @@ def test_workers_die_with_the_command(tmp_path):
     process.kill()
     process.wait()
     deadline = time.monotonic() + 60
-    while _group_members(process.pid) and time.monotonic() < deadline:
+    while group_members(process.pid) and time.monotonic() < deadline:
         pass
-    assert not _group_members(process.pid)
+    assert not group_members(process.pid)
 
 
-def _group_members(group: int) -> list[str]:
+def group_members(group: int) -> list[str]:
     """Commands of the living processes of a process group."""
     found = []
     for entry in Path("/proc").iterdir():

@@ -26,6 +26,10 @@ class Clips:
     """
 
     def __init__(self, directory: Path, rate_hz: int) -> None:
+        if not directory.is_dir():
+            raise UsageError(
+                f"{directory} is not a directory; give one with {', '.join(f'{name}/' for name in FOLDERS)}"
+            )
         self._rate_hz = rate_hz
         self._files = {name: _sound_files(directory / name) for name in FOLDERS}
         if not any(self._files.values()):
@@ -35,12 +39,17 @@ class Clips:
             )
         self._hits = {name: [hit for file in self._files[name] for hit in self._impacts(file)] for name in FOLDERS[:2]}
 
+    def __str__(self) -> str:
+        counts = {name: len(hits) for name, hits in self._hits.items()} | {"noise": len(self._files["noise"])}
+        return ", ".join(f"{count} {name}" if count else f"synthetic {name}" for name, count in counts.items())
+
     @property
     def digest(self) -> str:
         """Tells one collection of clips from another."""
         state = sha256()
-        for file in (file for files in self._files.values() for file in files):
-            state.update(file.read_bytes())
+        for folder, files in self._files.items():
+            for file in files:
+                state.update(f"{folder}/{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
         return state.hexdigest()
 
     def voice(self, folder: str, rng: np.random.Generator) -> list[Floats]:

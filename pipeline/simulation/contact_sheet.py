@@ -10,12 +10,14 @@ import numpy as np
 
 from pipeline.events import Samples
 from pipeline.plotting import pyplot
-from pipeline.simulation.faults import FAULTS, Episode
+from pipeline.simulation.faults import FAULTS, NEED_A_PARTNER, Episode
 from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, array_positions, record
 
 _SECONDS, _FAULT_SECONDS = 10.0, (3.0, 8.0)
 _COLUMNS = 4
-_FAULTY_SENSOR = 1
+_FAULTY, _NEIGHBOUR = 1, 2
+_CLOSE_UP_SECONDS = 0.008
+_CLEAN, _FAULT, _OTHER, _GOOD = "#aaaaaa", "#b2182b", "#1a9850", "#2166ac"
 
 
 def write_contact_sheet(site: Site, path: Path) -> Path:
@@ -24,67 +26,85 @@ def write_contact_sheet(site: Site, path: Path) -> Path:
     site = replace(site, duration_seconds=_SECONDS, sensors_m=array_positions(_COLUMNS), faults=None)
     recordings = {label: record(site, 0, label=label).samples for label in (HUMAN, HUMAN_WITH_ANIMAL)}
     n_rows = len(recordings) + -(-len(FAULTS) // _COLUMNS)
-    figure = plt.figure(figsize=(4 * _COLUMNS, 2.6 * n_rows), layout="constrained")
+    figure = plt.figure(figsize=(5 * _COLUMNS, 2.7 * n_rows), layout="constrained")
     cells = iter(figure.subfigures(n_rows, _COLUMNS).ravel())
     for label, samples in recordings.items():
         for sensor in range(_COLUMNS):
-            _draw(next(cells), samples[sensor], site.rate_hz, title=f"{label}, sensor {sensor + 1}", color="#2166ac")
-    clean = recordings[HUMAN][_FAULTY_SENSOR]
+            _draw(next(cells), site.rate_hz, {_GOOD: samples[sensor]}, title=f"{label}, sensor {sensor + 1}")
+    human = recordings[HUMAN]
     for fault in FAULTS:
-        cell = next(cells)
-        _draw(cell, _with_fault(site, fault), site.rate_hz, title=fault, color="#b2182b", clean=clean)
-        for axes in cell.axes:
-            for edge in _FAULT_SECONDS:
-                axes.axvline(edge, color="#ff9900", linewidth=1)
+        faulty = _with_fault(site, fault)
+        others = {_OTHER: human[_NEIGHBOUR]} if fault in NEED_A_PARTNER else {}
+        traces = {_CLEAN: human[_FAULTY], **others, _FAULT: faulty}
+        _draw(next(cells), site.rate_hz, traces, title=_title(fault, faulty, site), edges=_FAULT_SECONDS)
     figure.suptitle(
-        f"Simulated array on {site.surface}, {site.rate_hz} Hz. Faults last from {_FAULT_SECONDS[0]:g} to "
-        f"{_FAULT_SECONDS[1]:g} s at sensor {_FAULTY_SENSOR + 1}; grey is the sound without the fault.\n"
-        "Above: spectrogram in dB of full scale. Below: waveform; the inset is a tenth of a second within the fault."
+        f"Simulated array on {site.surface}, {site.rate_hz} Hz: spectrogram (dB of full scale), waveform, and "
+        f"{1000 * _CLOSE_UP_SECONDS:.0f} ms of it around the loudest step of the fault.\n"
+        f"Faults last from {_FAULT_SECONDS[0]:g} to {_FAULT_SECONDS[1]:g} s at sensor {_FAULTY + 1} (red); grey is the "
+        f"same sound without the fault, green the sensor beside it."
     )
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=72)
     plt.close(figure)
     return path
 
 
+def _span(site: Site) -> slice:
+    return slice(*(round(edge * site.rate_hz) for edge in _FAULT_SECONDS))
+
+
 def _with_fault(site: Site, fault: str) -> Samples:
-    start, stop = (round(edge * site.rate_hz) for edge in _FAULT_SECONDS)
-    episode = Episode(_FAULTY_SENSOR, start, stop, fault, 0.6, _FAULTY_SENSOR + 1, (site.seed, 0))
-    return np.asarray(record(site, 0, label=HUMAN, episodes=[episode]).samples[_FAULTY_SENSOR])
+    span = _span(site)
+    episode = Episode(_FAULTY, span.start, span.stop, fault, 0.6, _NEIGHBOUR, (site.seed, 0))
+    return np.asarray(record(site, 0, label=HUMAN, episodes=[episode]).samples[_FAULTY])
 
 
-def _draw(cell: Any, samples: Samples, rate_hz: int, *, title: str, color: str, clean: Samples | None = None) -> None:
-    upper, lower = cell.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    upper.imshow(
-        spectrogram_db(samples, rate_hz),
+def _title(fault: str, samples: Samples, site: Site) -> str:
+    """With what tells apart faults that look alike."""
+    during = samples[_span(site)]
+    level = 10 * np.log10(max(float(np.mean(during.astype(float) ** 2)), 1e-10))
+    return f"{fault}: {level:.0f} dB, mean {during.mean():+.3f}, {len(np.unique(during))} values"
+
+
+def _draw(cell: Any, rate_hz: int, traces: dict[str, Samples], *, title: str, edges: tuple[float, ...] = ()) -> None:
+    """The last of the traces above as spectrogram, all of them below, and close up beside."""
+    axes = cell.subplot_mosaic([["spectrogram", "close"], ["wave", "close"]], width_ratios=(3, 1), height_ratios=(2, 1))
+    shown = list(traces.values())[-1]
+    seconds = len(shown) / rate_hz
+    axes["spectrogram"].imshow(
+        spectrogram_db(shown, rate_hz),
         origin="lower",
         aspect="auto",
-        extent=(0, len(samples) / rate_hz, 0, rate_hz / 2000),
+        extent=(0, seconds, 0, rate_hz / 2000),
         vmin=-110,
         vmax=-40,
         cmap="magma",
     )
-    upper.set_title(title, fontsize=10)
-    upper.set_ylabel("kHz", fontsize=8)
-    seconds = np.arange(len(samples)) / rate_hz
-    if clean is not None:
-        lower.plot(seconds, clean, color="#999999", linewidth=0.4)
-    lower.plot(seconds, samples, color=color, linewidth=0.4)
-    if clean is not None:
-        _inset(lower, samples, clean, rate_hz, color)
-    for axes in (upper, lower):
-        axes.tick_params(labelsize=7)
+    axes["spectrogram"].set_title(title, fontsize=9)
+    axes["spectrogram"].set_ylabel("kHz", fontsize=8)
+    axes["spectrogram"].set_xticks([])
+    close = _loudest(next(iter(traces.values())), rate_hz)
+    for color, samples in traces.items():
+        axes["wave"].plot(np.arange(len(samples)) / rate_hz, samples, color=color, linewidth=0.4)
+        axes["close"].plot(
+            np.arange(close.stop - close.start) / rate_hz * 1000, samples[close], color=color, linewidth=1
+        )
+    for edge in edges:
+        axes["spectrogram"].axvline(edge, color="#ff9900", linewidth=1)
+        axes["wave"].axvline(edge, color="#ff9900", linewidth=1)
+    axes["wave"].set_xlim(0, seconds)
+    axes["wave"].set_xlabel("seconds", fontsize=7, labelpad=1)
+    axes["close"].set_xlabel("ms", fontsize=7, labelpad=1)
+    axes["close"].yaxis.tick_right()
+    for panel in axes.values():
+        panel.tick_params(labelsize=7)
 
 
-def _inset(axes: Any, samples: Samples, clean: Samples, rate_hz: int, color: str) -> None:
-    """The tenth of a second in which the clean sound is loudest."""
-    window = rate_hz // 10
+def _loudest(samples: Samples, rate_hz: int) -> slice:
+    """A few milliseconds around the strongest sample while the fault lasts."""
     start, stop = (round(edge * rate_hz) for edge in _FAULT_SECONDS)
-    power = np.convolve(clean[start:stop].astype(float) ** 2, np.ones(window), mode="valid")
-    span = slice(start + int(power.argmax()), start + int(power.argmax()) + window)
-    inset = axes.inset_axes((0.81, 0.05, 0.18, 0.9))
-    inset.plot(clean[span], color="#999999", linewidth=0.8)
-    inset.plot(samples[span], color=color, linewidth=0.8)
-    inset.set(xticks=[], yticks=[])
+    width = round(_CLOSE_UP_SECONDS * rate_hz)
+    first = start + int(np.abs(samples[start:stop]).argmax()) - width // 3
+    return slice(first, first + width)
 
 
 def spectrogram_db(samples: Samples, rate_hz: int) -> Samples:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from pipeline.simulation.scene import ANIMAL_SHARE, HUMAN, HUMAN_WITH_ANIMAL, Si
 from pipeline.workers import finished, progress_bar
 
 FORMATS = ("wav", "flac")
+_MOST_RECORDINGS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,17 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise UsageError(f"format {self.format!r} is not known; choose one of {', '.join(FORMATS)}")
+        if self.format == "flac" and (len(self.site.sensors_m) > 8 or self.site.rate_hz > 65_535):
+            raise UsageError(
+                f"FLAC has at most 8 channels at 65535 Hz, not {len(self.site.sensors_m)} at {self.site.rate_hz} Hz; "
+                "choose the format wav"
+            )
+        if self.n_recordings > _MOST_RECORDINGS:
+            raise UsageError(f"{self.n_recordings} recordings must be at most {_MOST_RECORDINGS}; for example 150")
 
     def labels(self) -> list[str]:
         n_animals = round(self.n_recordings * ANIMAL_SHARE)
-        order = np.random.default_rng([self.site.seed, self.n_recordings]).permutation(self.n_recordings)
+        order = np.random.default_rng([self.site.seed, self.n_recordings, 6]).permutation(self.n_recordings)
         return [HUMAN_WITH_ANIMAL if place < n_animals else HUMAN for place in order]
 
     def name(self, number: int) -> str:
@@ -59,8 +69,11 @@ class Dataset:
             "rate_hz": site.rate_hz,
             "seconds": site.duration_seconds,
             "surface": site.surface,
+            "sensors": len(site.sensors_m),
             "sensors_m": site.sensors_m.tolist(),
-            "faults": None if site.faults is None else asdict(site.faults),
+            "faults": list(site.faults.kinds) if site.faults else [],
+            "fault_shares": list(site.faults.shares) if site.faults else [],
+            "fault_seconds": site.faults.mean_seconds if site.faults else None,
             "clips": None if site.clips is None else site.clips.digest,
         }
 
@@ -68,7 +81,7 @@ class Dataset:
 def write_dataset(dataset: Dataset, out: Path, *, jobs: int, restart: bool, console: Console) -> None:
     """Write what is missing of a dataset; recordings are there whole or not at all, tables when all of them are."""
     _claim(dataset, out, restart=restart)
-    missing = [number for number in range(dataset.n_recordings) if not (out / dataset.file(number)).exists()]
+    missing = [number for number in range(dataset.n_recordings) if not _is_whole(dataset, out / dataset.file(number))]
     done = dataset.n_recordings - len(missing)
     if done and missing:
         console.print(f"continuing: {done} recordings are there, {len(missing)} to go")
@@ -90,11 +103,22 @@ def write_dataset(dataset: Dataset, out: Path, *, jobs: int, restart: bool, cons
     console.print(_summary(dataset, labels, episodes))
 
 
+def _is_whole(dataset: Dataset, path: Path) -> bool:
+    """Whether a recording is there; one that somebody has damaged since is not."""
+    import soundfile
+
+    try:
+        found = soundfile.info(path)
+    except soundfile.SoundFileError:
+        return False
+    return (found.frames, found.channels) == (dataset.site.length, len(dataset.site.sensors_m))
+
+
 def _claim(dataset: Dataset, out: Path, *, restart: bool) -> None:
     """Make a directory that belongs to this dataset and no other."""
     note, wanted = out / "simulation.json", dataset.as_dict()
     out.mkdir(parents=True, exist_ok=True)
-    if not note.exists() and any(out.iterdir()):
+    if not note.exists() and any(not path.name.endswith(".partial") for path in out.iterdir()):
         raise UsageError(f"{out} is not empty and holds no simulation; give a directory of its own")
     if note.exists() and restart:
         _forget(out)
@@ -113,14 +137,20 @@ def _forget(out: Path) -> None:
 def _compare(note: Path, wanted: dict[str, Any]) -> None:
     try:
         found = json.loads(note.read_bytes())
-    except ValueError as error:
-        raise UsageError(f"{note} is damaged; add --restart to write everything anew") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{note} is damaged; add --restart to write everything anew")
     differences = [name for name, value in json.loads(json.dumps(wanted)).items() if found.get(name) != value]
     if differences:
-        told = ", ".join(f"{name} {found.get(name)} there, {wanted[name]} here" for name in differences)
+        told = ", ".join(f"{name} {_brief(found.get(name))} there, {_brief(wanted[name])} here" for name in differences)
         raise UsageError(
             f"{note.parent} holds another simulation ({told}); give another directory, or add --restart to discard it"
         )
+
+
+def _brief(value: object) -> str:
+    return shorten(str(value), 60, placeholder=" ...") if value is not None else "none"
 
 
 def _write_recording(dataset: Dataset, out: Path, labels: Sequence[str], number: int) -> None:
@@ -134,14 +164,17 @@ def _write_recording(dataset: Dataset, out: Path, labels: Sequence[str], number:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    fresh = path.with_name(path.name + ".partial")
+    """Whole or not at all, also when two do it at once or the power fails."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        fresh.write_bytes(content)
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -178,7 +211,7 @@ def _summary(dataset: Dataset, labels: Sequence[str], episodes: Sequence[Sequenc
     for fault in (fault for faults in episodes for fault in faults):
         seconds[fault.fault, fault.sensor] += fault.stop - fault.start
     sensors = range(len(site.sensors_m))
-    for kind in site.faults.kinds if site.faults else ():
+    for kind in sorted({kind for kind, _ in seconds}):
         table.add_row(kind, *(f"{seconds[kind, sensor] / site.rate_hz:.1f}" for sensor in sensors))
     total = dataset.n_recordings * site.length
     shares = [sum(seconds[key] for key in seconds if key[1] == sensor) / total for sensor in sensors]

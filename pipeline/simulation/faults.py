@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def dropouts(moment: Moment) -> Floats:
 
 def spikes(moment: Moment) -> Floats:
     """Single samples far out."""
-    hit = moment.rng.random(len(moment.own)) < moment.between(4, 40) / moment.rate_hz
+    hit = _at_random(moment, moment.between(4, 40))
     height = moment.rng.choice([-1.0, 1.0], len(hit)) * moment.rng.uniform(0.3, 0.9, len(hit))
     return np.where(hit, height, moment.own)
 
@@ -126,7 +127,8 @@ def clock_drift(moment: Moment) -> Floats:
 
 def wind_roar(moment: Moment) -> Floats:
     """The windscreen is gone: one sensor drowns in low rumble."""
-    rumble = np.convolve(moment.rng.standard_normal(len(moment.own)), np.hanning(max(moment.rate_hz // 60, 3)), "same")
+    smooth = np.hanning(max(moment.rate_hz // 60, 3))
+    rumble = np.convolve(moment.rng.standard_normal(len(moment.own)), smooth)[: len(moment.own)]
     swell = 1 + 0.5 * np.sin(2 * np.pi * 0.3 * np.arange(len(rumble)) / moment.rate_hz)
     return moment.own + moment.between(0.03, 0.3) * swell * rumble / max(float(rumble.std()), 1e-12)
 
@@ -138,6 +140,9 @@ FAULTS: dict[str, Callable[[Moment], Floats]] = {
         swapped, stale, clock_drift, wind_roar,
     )
 }  # fmt: skip
+
+
+NEED_A_PARTNER = ("crosstalk", "swapped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +172,28 @@ class FaultPlan:
                 raise UsageError(f"fault share {share} must be at least 0 and below 1; for example 0.1")
         if not self.mean_seconds >= STEP_SECONDS:
             raise UsageError(f"mean fault length {self.mean_seconds} s must be at least {STEP_SECONDS}; for example 10")
+        most = self.mean_seconds / (self.mean_seconds + STEP_SECONDS)
+        if max(self.shares, default=0) > most:
+            raise UsageError(
+                f"fault share {max(self.shares)} cannot be had with faults of {self.mean_seconds} s, between which a "
+                f"sensor is well for at least {STEP_SECONDS} s; lower it to {most:.2f} or lengthen the faults"
+            )
 
 
-def parse_kinds(text: str) -> tuple[str, ...]:
-    """Names of faults from `all`, `none` or a list with commas."""
+def parse_kinds(text: str, *, n_sensors: int) -> tuple[str, ...]:
+    """Names of faults from `all`, `none` or a list with commas; `all` leaves out what so few sensors cannot have."""
     names = tuple(name.strip().lower().replace("-", "_") for name in text.split(",") if name.strip())
-    if names == ("all",):
-        return tuple(FAULTS)
     if names == ("none",):
         return ()
-    unknown = [name for name in names if name not in FAULTS]
-    if unknown or not names:
-        raise UsageError(
-            f"fault {unknown[0] if unknown else text!r} is not known; choose all, none, or of: {', '.join(FAULTS)}"
-        )
+    if names == ("all",):
+        return tuple(name for name in FAULTS if n_sensors > 1 or name not in NEED_A_PARTNER)
+    for name in names or (text,):
+        if name not in FAULTS:
+            meant = get_close_matches(name, FAULTS, n=1)
+            hint = f"did you mean {meant[0]}? " if meant else ""
+            raise UsageError(f"fault {name!r} is not known; {hint}choose all, none, or of: {', '.join(FAULTS)}")
+        if n_sensors == 1 and name in NEED_A_PARTNER:
+            raise UsageError(f"fault {name!r} takes two sensors and there is one; leave it out or add sensors")
     return names
 
 
@@ -192,7 +205,7 @@ def bursts(rng: np.random.Generator, n_steps: int, *, share: float, mean_steps: 
     if share == 0:
         return []
     leave = 1 / mean_steps
-    enter = min(1.0, leave * share / (1 - share))
+    enter = leave * share / (1 - share)
     bad, stretches = rng.random() < share, []
     start = 0
     for step, chance in enumerate(rng.random(n_steps)):
@@ -217,7 +230,7 @@ def draw_episodes(
     episodes: list[Episode] = []
     for number, (sensor, start, stop) in enumerate(sorted(stretches, key=lambda stretch: stretch[1])):
         healthy = _healthy_partners(sensor, start, stop, stretches, episodes, len(plan.shares))
-        kinds = [kind for kind in plan.kinds if healthy or kind not in ("swapped", "crosstalk")]
+        kinds = [kind for kind in plan.kinds if healthy or kind not in NEED_A_PARTNER]
         if not kinds:
             continue
         partner = int(rng.choice(healthy)) if healthy else sensor
@@ -258,10 +271,17 @@ def afflict(sound: Floats, episodes: Sequence[Episode], elsewhere: Callable[[], 
 def _runs(moment: Moment, *, runs_per_second: float, seconds: tuple[float, float]) -> Mask:
     """Random stretches of time."""
     on = np.zeros(len(moment.own), np.bool_)
-    starts = np.flatnonzero(moment.rng.random(len(on)) < runs_per_second / moment.rate_hz)
+    starts = np.flatnonzero(_at_random(moment, runs_per_second))
     for start, length in zip(starts, moment.rng.uniform(*seconds, len(starts)), strict=True):
-        on[start : start + round(length * moment.rate_hz)] = True
+        on[start : start + max(round(length * moment.rate_hz), 1)] = True
     return on
+
+
+def _at_random(moment: Moment, times_per_second: float) -> Mask:
+    """Random samples, at least one of them, for a fault that does nothing is none."""
+    hit = moment.rng.random(len(moment.own)) < times_per_second / moment.rate_hz
+    hit[moment.rng.integers(len(hit))] |= not hit.any()
+    return hit
 
 
 def _interpolated(values: Floats, at: Floats) -> Floats:

@@ -12,10 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.simulation.propagation import Floats, Sound
+from pipeline.simulation.propagation import REFERENCE_PA, Floats, Sound
 
 _STEP_SECONDS = 0.35  # a contact has died away by then
-_REFERENCE_PA = 20e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,7 @@ def contact(foot: Foot, rng: np.random.Generator, rate_hz: int) -> Floats:
     noise = _band_noise(foot.noise_band_hz, rng, len(t), rate_hz) * _roughness(foot.grains_per_second, rng, t, rate_hz)
     noise *= attack * np.exp(-t / foot.noise_seconds) * 10 ** (foot.noise_db / 20)
     knock = np.sin(2 * np.pi * foot.knock_hz * t) * np.exp(-t / 0.006) * 10 ** (foot.noise_db / 20)
-    pressure = attack * thump + 0.5 * noise + (0.8 * knock if foot.knock_hz else 0.0)
+    pressure = attack * thump + 0.5 * noise + (0.8 * knock if foot.knock_hz < 0.45 * rate_hz else 0.0)
     fade = np.minimum(1, (t[-1] - t) / 0.05)
     scaled: Floats = scale_pa(foot.level_db) * fade * pressure
     return scaled
@@ -247,7 +246,7 @@ def contact(foot: Foot, rng: np.random.Generator, rate_hz: int) -> Floats:
 
 def scale_pa(level_db: float) -> float:
     """Peak pressure of an impact of this level: some 9 dB above its mean square."""
-    return float(_REFERENCE_PA * 10 ** (level_db / 20) * np.sqrt(8))
+    return float(REFERENCE_PA * 10 ** (level_db / 20) * np.sqrt(8))
 
 
 def _coloured(band_hz: tuple[float, float], shift: float) -> tuple[float, float]:

@@ -26,7 +26,7 @@ def site_of(
     """Checked in the order in which a user would look for a mistake."""
     if not 0 < spacing_m < 1000:
         raise UsageError(f"spacing {spacing_m} m must be above 0 and below 1000; for example 5")
-    kinds = parse_kinds(faults)
+    kinds = parse_kinds(faults, n_sensors=n_sensors)
     plan = FaultPlan(kinds, _shares(fault_share, n_sensors), fault_seconds)
     return Site(
         seed=seed,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
+REFERENCE_PA = 20e-6  # 0 dB
 _NEAREST_M = 0.5  # nobody treads on a microphone
 _MARGIN = 32  # samples on either side, where a delay by a fraction of a sample rings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -11,17 +12,18 @@ from pipeline.errors import UsageError
 from pipeline.events import Samples
 from pipeline.grid import Grid
 from pipeline.simulation.clips import Clips, recorded
-from pipeline.simulation.faults import LSB, Episode, FaultPlan, afflict, draw_episodes
+from pipeline.simulation.faults import LSB, STEP_SECONDS, Episode, FaultPlan, afflict, draw_episodes
 from pipeline.simulation.footsteps import SURFACES, Voice, Walker, draw_walker, footfalls
-from pipeline.simulation.propagation import Air, Floats, arrivals
+from pipeline.simulation.propagation import REFERENCE_PA, Air, Floats, arrivals
 from pipeline.simulation.weather import Weather, background, birds, draw_weather, wind_noise
 
 HUMAN, HUMAN_WITH_ANIMAL = "human", "human_animal"
 ANIMAL_SHARE = 66 / 150  # of the subjects of the published recordings
 FULL_SCALE_PA = 0.5  # 88 dB
 _LOWEST_HZ = 25.0
+_MOST_SAMPLES = 20_000_000
+_MOST_SENSORS = 64
 _SELF_NOISE_DB = 18.0
-_REFERENCE_PA = 20e-6
 
 
 def array_positions(n_sensors: int, spacing_m: float = 5.0) -> Floats:
@@ -44,14 +46,18 @@ class Site:
 
     def __post_init__(self) -> None:
         Grid(rate_hz=self.rate_hz)  # refuses a rate that the pipeline could not use
-        if not 0 < self.duration_seconds < np.inf:
+        if not STEP_SECONDS <= self.duration_seconds < np.inf:
+            raise UsageError(f"recordings of {self.duration_seconds} s must be at least {STEP_SECONDS} s long")
+        if not 1 <= len(self.sensors_m) <= _MOST_SENSORS:
+            raise UsageError(f"{len(self.sensors_m)} sensors must be 1 to {_MOST_SENSORS}; for example 4")
+        if self.length * len(self.sensors_m) > _MOST_SAMPLES:
             raise UsageError(
-                f"recordings of {self.duration_seconds} s are impossible; give a positive number of seconds"
+                f"recordings of {self.duration_seconds} s are made in memory and must be at most "
+                f"{_MOST_SAMPLES / len(self.sensors_m) / self.rate_hz:.0f} s long with {len(self.sensors_m)} sensors "
+                f"at {self.rate_hz} Hz; make more and shorter ones"
             )
         if self.surface not in SURFACES:
             raise UsageError(f"surface {self.surface!r} is not known; choose one of {', '.join(SURFACES)}")
-        if len(self.sensors_m) == 0:
-            raise UsageError("an array needs at least one sensor")
         if self.faults is not None and len(self.faults.shares) != len(self.sensors_m):
             raise UsageError(
                 f"{len(self.faults.shares)} fault shares for {len(self.sensors_m)} sensors; "
@@ -88,7 +94,7 @@ def record(
     label = drawn_label(site, number) if label is None else label
     episodes = episodes_of(site, number) if episodes is None else episodes
     walker, weather, sound = _clean(site, number, label)
-    sound = afflict(sound, episodes, lambda: _another(site, number), site.rate_hz)
+    sound = afflict(sound, episodes, cache(lambda: _another(site, number)), site.rate_hz)
     return Recording(label, walker, weather, converted(sound), tuple(episodes))
 
 
@@ -131,7 +137,7 @@ def _pressure(site: Site, walker: Walker, weather: Weather, air: Air, rng: np.ra
     sounds = footfalls(walker, rng, duration_seconds=duration, rate_hz=rate_hz, steps=steps, hooves=hooves)
     sounds += birds(weather, rng, duration_seconds=duration, rate_hz=rate_hz)
     sounds += site.clips.noises(rng, duration_seconds=duration) if site.clips else []
-    noise = _REFERENCE_PA * 10 ** (_SELF_NOISE_DB / 20) * rng.standard_normal((n_sensors, length))
+    noise = REFERENCE_PA * 10 ** (_SELF_NOISE_DB / 20) * rng.standard_normal((n_sensors, length))
     noise += wind_noise(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
     noise += background(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
     return noise + arrivals(sounds, site.sensors_m, length=length, rate_hz=rate_hz, air=air)
@@ -149,7 +155,7 @@ def _sensed(pressure: Floats, site: Site) -> Floats:
     """What the microphones make of it, in parts of full scale: each with a gain of its own, and deaf to infrasound."""
     from scipy.fft import irfft, next_fast_len, rfft
 
-    gain = 10 ** (np.random.default_rng([site.seed]).normal(0, 1, (len(pressure), 1)) / 20)
+    gain = 10 ** (site._chance(0, 5).normal(0, 1, (len(pressure), 1)) / 20)
     size = next_fast_len(pressure.shape[1], real=True)
     ratio = 1j * np.arange(size // 2 + 1) * site.rate_hz / size / _LOWEST_HZ
     response = ratio**2 / (1 + np.sqrt(2) * ratio + ratio**2)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.simulation.propagation import Floats, Sound
+from pipeline.simulation.propagation import REFERENCE_PA, Floats, Sound
 
-_REFERENCE_PA = 20e-6
 _THIRD_OCTAVE = 2 ** (1 / 6) - 2 ** (-1 / 6)  # bandwidth of a third of an octave, in parts of its centre
 
 
@@ -53,14 +52,14 @@ def _wind_density(frequency_hz: Floats, speed: float, diameter_m: float) -> Floa
     reduced = np.maximum(frequency_hz * diameter_m / max(speed, 1e-3), 0.1)
     level = 40 * np.log10(max(speed, 1e-3)) - 23 * np.log10(reduced) + 15
     width = np.maximum(reduced * max(speed, 1e-3) / diameter_m * _THIRD_OCTAVE, 1e-3)
-    density: Floats = _REFERENCE_PA**2 * 10 ** (level / 10) / width
+    density: Floats = REFERENCE_PA**2 * 10 ** (level / 10) / width
     return density
 
 
 def background(weather: Weather, rng: np.random.Generator, *, n_sensors: int, length: int, rate_hz: int) -> Floats:
     """Leaves, distant roads, insects: noise that is another one at every sensor, for they stand metres apart."""
     noise = _shaped(lambda f: np.maximum(f, 20.0) ** -weather.tilt, rng, n_sensors, length, rate_hz)
-    noise *= _REFERENCE_PA * 10 ** (weather.background_db / 20) / np.sqrt(np.mean(noise**2))
+    noise *= REFERENCE_PA * 10 ** (weather.background_db / 20) / np.sqrt(np.mean(noise**2))
     if weather.night:
         noise += _crickets(rng, n_sensors, length, rate_hz)
     if weather.rain_drops_per_second:
@@ -81,9 +80,7 @@ def _chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> S
     length = len(t) / rate_hz
     phase = 2 * np.pi * (start_hz * t + (end_hz - start_hz) * t**2 / (2 * length))
     audible = max(start_hz, end_hz) < 0.45 * rate_hz
-    pressure = (
-        _REFERENCE_PA * 10 ** (rng.normal(62, 4) / 20) * np.sin(phase) * np.sin(np.pi * t / length) ** 2 * audible
-    )
+    pressure = REFERENCE_PA * 10 ** (rng.normal(62, 4) / 20) * np.sin(phase) * np.sin(np.pi * t / length) ** 2 * audible
     far, bearing = rng.uniform(15, 60), rng.uniform(0, 2 * np.pi)
     return Sound(rng.uniform(0, duration_seconds), (far * np.cos(bearing), far * np.sin(bearing)), pressure)
 
@@ -94,7 +91,7 @@ def _crickets(rng: np.random.Generator, n_sensors: int, length: int, rate_hz: in
     pitch, pulse = rng.normal(4500, 200), rng.uniform(15, 30)
     if pitch > 0.45 * rate_hz:
         return np.zeros((n_sensors, length))
-    level = _REFERENCE_PA * 10 ** (rng.normal(24, 4) / 20) * rng.uniform(0.5, 1.5, (n_sensors, 1))
+    level = REFERENCE_PA * 10 ** (rng.normal(24, 4) / 20) * rng.uniform(0.5, 1.5, (n_sensors, 1))
     phase = rng.uniform(0, 2 * np.pi, (n_sensors, 1))
     song: Floats = level * np.sin(2 * np.pi * pitch * t + phase) * np.clip(np.sin(2 * np.pi * pulse * t), 0, None)
     return song

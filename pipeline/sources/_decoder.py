@@ -9,6 +9,8 @@ from pipeline.events import Gap, RecordingStarted, SourceTrouble
 from pipeline.sources._chunks import Chunk, NonFinite, channel_names, cut, screen
 from pipeline.sources._wav import HEADER_LIMIT, SAMPLE_BYTES, WavHeader, decode, is_wav, parse_wav
 
+_COMPRESSED = {b"fLaC": "FLAC", b"OggS": "Ogg"}
+
 
 class Decoder:
     """Takes bytes as they come; `position` is the next sample, `complete` says that no more can follow."""
@@ -72,8 +74,7 @@ class Decoder:
         if wav is None:
             return False
         if not wav:
-            self._require_format()
-            return True
+            return self._recognise_raw()
         header = parse_wav(bytes(self._pending))
         if header is not None:
             self._adopt(header)
@@ -82,6 +83,19 @@ class Decoder:
                 f"{self.recording} has no sound in the first {HEADER_LIMIT} bytes of its WAV header; write raw PCM"
             )
         return header is not None
+
+    def _recognise_raw(self) -> bool:
+        """Anything may be raw sound, except what says at once that it is not."""
+        head = bytes(self._pending[:4])
+        if head in _COMPRESSED:
+            raise SourceError(
+                f"{self.recording} begins with {head!r} and so is {_COMPRESSED[head]}, not PCM; "
+                "let sox or ffmpeg decode it: ffmpeg -i ... -f s16le -"
+            )
+        if len(head) < 4 and any(magic.startswith(head) for magic in _COMPRESSED):
+            return False
+        self._require_format()
+        return True
 
     def _require_format(self) -> None:
         if self.rate_hz is None or self.n_sensors is None:

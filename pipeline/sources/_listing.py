@@ -41,14 +41,14 @@ class Listing:
     troubles: tuple[SourceTrouble, ...] = ()
 
 
-def find_recordings(path: Path | Sequence[Path], *, pattern: str | None = None) -> Listing:
+def find_recordings(path: str | Path | Sequence[str | Path], *, pattern: str | None = None) -> Listing:
     """Recordings in a file, a directory (not below it) or several of these.
 
     Without a pattern every file is a recording. A pattern is matched against file names: `{recording}` and `{sensor}`
     group them, `{time:%Y%m%d_%H%M%S}` (UTC) makes them pieces of one continuous recording. A recording that the
     pattern does not name has the name of its directory. Numbers in names are ordered by value.
     """
-    places = [path] if isinstance(path, Path) else list(path)
+    places = [Path(place) for place in ([path] if isinstance(path, str | Path) else path)]
     files = [(number, file) for number, place in enumerate(places) for file in _sound_files(place)]
     if not files:
         raise SourceError("no path to a recording was given; name a file or a directory")
@@ -132,5 +132,7 @@ def _sound_files(place: Path) -> list[Path]:
         if entry.suffix.lower() in AUDIO_SUFFIXES and not entry.name.startswith(".") and not entry.is_dir()
     ]
     if not found:
-        raise SourceError(f"{place} holds no sound file such as .wav or .flac; give the directory that does")
+        raise SourceError(
+            f"{place} holds no sound file such as .wav or .flac; give the directory that does, not one above it"
+        )
     return sorted(found, key=lambda entry: natural_key(entry.name))

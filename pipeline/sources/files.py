@@ -20,7 +20,7 @@ __all__ = ["FileSource", "Listing", "Piece", "Recording", "find_recordings"]
 
 
 class FileSource:
-    """Plays recordings in order, each from sample 0; a new iteration begins again.
+    """Plays recordings in order, each from sample 0; a new iteration begins again. A path stands for all found there.
 
     The rate and the number of sensors are those of the first readable recording unless given. Files of another rate
     are resampled if `resample`, to `n * rate_hz / own` samples rounded to the nearest, else left out. A piece whose
@@ -29,7 +29,7 @@ class FileSource:
 
     def __init__(
         self,
-        recordings: Listing | Sequence[Recording],
+        recordings: str | Path | Listing | Sequence[Recording],
         *,
         rate_hz: int | None = None,
         n_sensors: int | None = None,
@@ -41,6 +41,8 @@ class FileSource:
         require("n_sensors", n_sensors, least=1)
         require("block_samples", block_samples, least=1)
         require("join_seconds", join_seconds, least=0)
+        if isinstance(recordings, str | Path):
+            recordings = find_recordings(recordings)
         self.listing = recordings if isinstance(recordings, Listing) else Listing(tuple(recordings))
         self.rate_hz, self.n_sensors, self.resample = rate_hz, n_sensors, resample
         self.block_samples, self.join_seconds = block_samples, join_seconds

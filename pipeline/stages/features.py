@@ -73,6 +73,8 @@ class Mfcc:
         if self._frames is None:
             return np.empty((len(segment.samples), 0, n_coefficients), np.float32)
         gone = (segment.span.start - self._start) // self._grid.hop
+        if gone <= 0:
+            raise ValueError(f"segment starts at sample {segment.span.start}, not after the last one at {self._start}")
         return self._frames[:, gone:]
 
 
@@ -85,8 +87,19 @@ class Projection:
         """`means` (sensors, values) and `axes` (sensors, components, values), as `RobustPCA` learns them."""
         self._means = np.asarray(means, dtype=np.float32)
         self._axes = np.asarray(axes, dtype=np.float32)
+        if self._means.ndim != 2 or self._axes.ndim != 3 or self._axes[:, 0].shape != self._means.shape:
+            raise SettingsError(
+                f"means of shape {self._means.shape} and axes of shape {self._axes.shape} must be (sensors, values) "
+                "and (sensors, components, values); stack mean_ and components_ of one RobustPCA per sensor"
+            )
 
     def push(self, cepstra: Cepstra, /) -> list[object]:
+        n_sensors, n_values = len(cepstra.values), cepstra.values[0].size
+        if (n_sensors, n_values) != self._means.shape:
+            raise SettingsError(
+                f"cepstra of {n_sensors} sensors with {n_values} values do not fit means of {self._means.shape[0]} "
+                f"sensors with {self._means.shape[1]} values; use the settings that the components were learned with"
+            )
         vectors = cepstra.values.reshape(len(cepstra.values), -1) - self._means
         values = np.stack([axes @ vector for axes, vector in zip(self._axes, vectors, strict=True)])
         return [Features(span=cepstra.span, window=cepstra.window, values=values, present=cepstra.present)]
@@ -134,7 +147,7 @@ class Cepstrum:
             self._windowed = np.empty(frames.shape, np.float32)
         np.einsum("sft,t->sft", frames, self._window, out=self._windowed)  # np.multiply takes half as long again
         bands, parts = self._bands(self._windowed.reshape(-1, self.grid.frame), self._groups)
-        if bands.min() < self._rounding * self._most_power(samples):
+        if not bands.min() >= self._rounding * self._most_power(samples):  # also where a sensor is not a number
             drowned = bands.min(axis=1) < self._rounding * parts.sum(axis=1)
             bands[drowned] = self._exact_bands(frames, drowned)
         np.maximum(bands, _FLOOR, out=bands)
@@ -190,7 +203,13 @@ def _mel_bands(rate_hz: int, n_fft: int, n_mels: int | None, f_min_hz: float, f_
 
     if n_mels is not None and n_mels < 1:
         raise SettingsError(f"n_mels={n_mels} must be at least 1; for example 40")
-    most = next(n for n in range(_MOST_MELS if n_mels is None else n_mels, 0, -1) if basis(n).any(axis=1).all())
+    possible = range(_MOST_MELS if n_mels is None else n_mels, 0, -1)
+    most = next((n for n in possible if basis(n).any(axis=1).all()), 0)
+    if most == 0:
+        raise SettingsError(
+            f"f_min_hz={f_min_hz} and f_max_hz={f_max_hz} leave no frequency at {rate_hz} Hz and {n_fft} samples a "
+            "frame; move them apart, or lengthen frame_seconds"
+        )
     if n_mels is not None and most < n_mels:
         raise SettingsError(
             f"n_mels={n_mels} leaves bands without a frequency at {rate_hz} Hz and {n_fft} samples a frame; "

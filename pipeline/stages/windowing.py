@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Block, Mask, Samples, Segment, Span, TrustChanged
+from pipeline.errors import SettingsError
+from pipeline.events import Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
 from pipeline.grid import Grid
 
 _STRIDES_PER_PAGE = 16
+_ROUNDING = 1e-12  # what is left of the power of a constant after its mean is removed
 
 
 class Windowing:
@@ -19,29 +21,41 @@ class Windowing:
     that no sensor delivered completely.
     """
 
-    accepts = (Block, TrustChanged)
+    accepts = (RecordingStarted, Block, TrustChanged)
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._windows = every_window(grid.segment_hops, grid.window_hops)
         self._buffer: _Buffer | None = None
         self._next = 0
-        self._changes: list[TrustChanged] = []
+        self._trust = _Trust(grid.stride)
 
-    def push(self, item: Block | TrustChanged, /) -> list[object]:
+    def push(self, item: RecordingStarted | Block | TrustChanged, /) -> list[object]:
+        if isinstance(item, RecordingStarted):
+            self._check(item)
+            return [item]
         if isinstance(item, TrustChanged):
-            self._changes.append(item)
+            self._trust.change(item)
             return [item]
         if self._buffer is None or item.start > self._next:
             self._buffer = _Buffer(self._grid, len(item.samples), after=item.start)
-        elif item.start < self._next:
-            raise ValueError(f"block starts at sample {item.start}, but sample {self._next} is the next one")
+        if item.start < self._next or len(item.samples) != self._buffer.n_sensors:
+            raise ValueError(
+                f"block of {len(item.samples)} sensors from sample {item.start} on cannot follow one of "
+                f"{self._buffer.n_sensors} sensors up to sample {self._next}"
+            )
         self._next = item.stop
         return self._cut(item, self._buffer)
 
     def flush(self) -> list[object]:
-        self._buffer, self._next, self._changes = None, 0, []
+        self._buffer, self._next, self._trust = None, 0, _Trust(self._grid.stride)
         return []
+
+    def _check(self, started: RecordingStarted) -> None:
+        if started.rate_hz != self._grid.rate_hz:
+            raise SettingsError(
+                f"recording {started.recording!r} has {started.rate_hz} samples per second, the grid is made for "
+                f"{self._grid.rate_hz}; make a grid for the rate of the source"
+            )
 
     def _cut(self, block: Block, buffer: _Buffer) -> list[object]:
         segments: list[object] = []
@@ -54,12 +68,15 @@ class Windowing:
         return segments
 
     def _segment(self, buffer: _Buffer) -> list[Segment]:
-        present = buffer.present
+        trusted = self._trust.at(buffer.start)
+        if not buffer.complete.any():
+            return []
+        sums, squares = buffer.moments()
+        present = buffer.complete & np.isfinite(squares).all(axis=1)
+        voters = present if trusted is None or not (present & trusted).any() else present & trusted
         if not present.any():
             return []
-        first = strongest_window(
-            *buffer.moments(), hop=self._grid.hop, windows=self._windows, voters=self._voters(present, buffer.start)
-        )
+        first = strongest_window(sums[voters], squares[voters], hop=self._grid.hop, width=self._grid.window_hops)
         start = buffer.start + first * self._grid.hop
         return [
             Segment(
@@ -70,14 +87,27 @@ class Windowing:
             )
         ]
 
-    def _voters(self, present: Mask, start: int) -> Mask:
-        """Sensors that are present and trusted; where there is none, those present."""
-        due = [change for change in self._changes if change.sample <= start]
-        if not due:
-            return present
-        self._changes = [due[-1], *(change for change in self._changes if change.sample > start)]
-        trusted = present & due[-1].trusted
-        return trusted if trusted.any() else present
+
+class _Trust:
+    """Which sensors are trusted when, by the first segment that a change concerns: one entry a segment suffices."""
+
+    def __init__(self, stride: int) -> None:
+        self._stride = stride
+        self._changes: dict[int, TrustChanged] = {}
+
+    def change(self, change: TrustChanged) -> None:
+        """Take note of a change; they may come in any order, and the latest word about a sample counts."""
+        segment = -(-change.sample // self._stride)
+        known = self._changes.get(segment)
+        if known is None or known.sample <= change.sample:
+            self._changes[segment] = change
+
+    def at(self, start: int) -> Mask | None:
+        """Who is trusted in the segment from `start` on, None if nobody ever said; what came before is forgotten."""
+        past = [segment for segment in self._changes if segment * self._stride <= start]
+        for segment in sorted(past)[:-1]:
+            del self._changes[segment]
+        return self._changes[max(past)].trusted if past else None
 
 
 class _Buffer:
@@ -90,14 +120,13 @@ class _Buffer:
         self._grid = grid
         self.start = -(-after // grid.stride) * grid.stride
         self._complete_since = np.full(n_sensors, self.start)  # first sample after the last one that is missing
-        self._ones = np.ones(grid.hop, np.float32)
-        self._turn_page(np.empty((n_sensors, 0), np.float32), np.empty((2, n_sensors, 0), np.float32))
+        self._turn_page(np.empty((n_sensors, 0), np.float32), np.empty((2, n_sensors, 0)))
 
-    def _turn_page(self, samples: Samples, moments: Samples) -> None:
+    def _turn_page(self, samples: Samples, moments: NDArray[np.float64]) -> None:
         """Begin a page with what is left of the one before."""
         n_hops = self._grid.segment_hops + _STRIDES_PER_PAGE * self._grid.stride_hops
         self._page = np.empty((len(samples), n_hops * self._grid.hop), np.float32)
-        self._moments = np.empty((2, len(samples), n_hops), np.float32)  # sum and sum of squares of every hop
+        self._moments = np.empty((2, len(samples), n_hops))  # sum and sum of squares of every hop
         self._page[:, : samples.shape[1]] = samples
         self._moments[:, :, : moments.shape[2]] = moments
         self._at, self._filled, self._measured = 0, int(samples.shape[1]), int(moments.shape[2])
@@ -115,19 +144,25 @@ class _Buffer:
         return self._page[:, self._at : self._at + self._filled]
 
     @property
-    def present(self) -> Mask:
+    def n_sensors(self) -> int:
+        return len(self._page)
+
+    @property
+    def complete(self) -> Mask:
+        """Sensors that delivered all of the segment."""
         return np.asarray(self._complete_since <= self.start)
 
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sum and sum of squares of every hop of the full segment, (sensors, hops) each."""
         first = self._at // self._grid.hop
         fresh = slice(self._measured, first + self._grid.segment_hops)
-        hops = self._page[:, fresh.start * self._grid.hop : fresh.stop * self._grid.hop]
-        hops = hops.reshape(len(self._page), -1, self._grid.hop)
-        np.matmul(hops, self._ones, out=self._moments[0, :, fresh])
+        samples = self._page[:, fresh.start * self._grid.hop : fresh.stop * self._grid.hop]
+        # In double precision: the power of a quiet sensor with a large offset is a small difference.
+        hops = samples.astype(np.float64).reshape(self.n_sensors, -1, self._grid.hop)
+        np.sum(hops, axis=2, out=self._moments[0, :, fresh])
         np.einsum("sht,sht->sh", hops, hops, out=self._moments[1, :, fresh])
         self._measured = fresh.stop
-        sums, squares = self._moments[:, :, first : fresh.stop].astype(np.float64)
+        sums, squares = self._moments[:, :, first : fresh.stop]
         return sums, squares
 
     def write(self, samples: Samples, delivered: Mask) -> int:
@@ -151,32 +186,22 @@ class _Buffer:
             self._turn_page(self.samples, self._moments[:, :, first : max(first, self._measured)])
 
 
-def every_window(n_hops: int, width: int) -> NDArray[np.float64]:
-    """(hops, windows + 1): a column that sums each window of `width` hops, and a last one that sums all of them."""
-    start, hop = np.arange(n_hops - width + 1), np.arange(n_hops)[:, None]
-    inside = (start <= hop) & (hop < start + width)
-    return np.column_stack([inside, np.ones(n_hops)]).astype(np.float64)
-
-
-def strongest_window(
-    sums: NDArray[np.float64], squares: NDArray[np.float64], *, hop: int, windows: NDArray[np.float64], voters: Mask
-) -> int:
-    """First hop of the window in which the voters heard most; the earliest of equals.
+def strongest_window(sums: NDArray[np.float64], squares: NDArray[np.float64], *, hop: int, width: int) -> int:
+    """First of the `width` hops in which the sensors heard most, from the sums over every hop; the earliest of equals.
 
     Each sensor says which share of its own power, its mean removed, lies in a window, and the median decides: neither
     gain nor offset gives a sensor more of a say, and one that screams cannot choose for all. A sensor that hears
-    nothing does not vote.
+    nothing, or always the same value, does not vote.
     """
-    if not voters.all():
-        sums, squares = sums[voters], squares[voters]
     mean = sums.sum(axis=1, keepdims=True) / (hop * sums.shape[1])
     power = np.maximum(squares - mean * (2 * sums - hop * mean), 0.0)
-    heard = power @ windows
-    audible = heard[:, -1] > 0
+    heard = np.zeros((len(power), power.shape[1] + 1))
+    np.cumsum(power, axis=1, out=heard[:, 1:])
+    audible = heard[:, -1] > _ROUNDING * squares.sum(axis=1)
+    if not audible.any():
+        return 0
     if not audible.all():
         heard = heard[audible]
-    if not len(heard):
-        return 0
-    share = np.sort(heard[:, :-1] / heard[:, -1:], axis=0)
+    share = np.sort((heard[:, width:] - heard[:, :-width]) / heard[:, -1:], axis=0)
     # Twice the median, without the cost of numpy's, which is that of all the rest.
     return int(np.argmax(share[(len(share) - 1) // 2] + share[len(share) // 2]))

@@ -70,8 +70,8 @@ def test_the_nearer_sensor_hears_more_and_earlier():
     seconds = np.arange(calm.samples.shape[1]) / RATE
     power = calm.samples.astype(float) ** 2
     moments = (power**2 * seconds).sum(axis=1) / (power**2).sum(axis=1)
-    forward = np.cos(calm.walker.path.heading_rad) > 0
-    assert (np.diff(moments) > 0).all() == forward
+    direction = np.sign(np.cos(calm.walker.path.heading_rad))
+    assert (direction * np.diff(moments) > 0).all()
 
 
 def test_sensors_stand_beside_the_track():
@@ -96,9 +96,12 @@ def test_any_rate_will_do(rate_hz):
     ("change", "message"),
     [
         ({"rate_hz": 500}, "rate_hz=500"),
-        ({"duration_seconds": 0.0}, "recordings of 0.0 s are impossible"),
+        ({"duration_seconds": 0.4}, "recordings of 0.4 s must be at least 0.5 s long"),
+        ({"duration_seconds": float("nan")}, "recordings of nan s must be"),
+        ({"duration_seconds": 3600.0}, "made in memory and must be at most 1250 s long with 4 sensors at 4000 Hz"),
+        ({"sensors_m": array_positions(65)}, "65 sensors must be 1 to 64"),
         ({"surface": "mud"}, "surface 'mud' is not known; choose one of gravel, grass"),
-        ({"sensors_m": np.empty((0, 2))}, "at least one sensor"),
+        ({"sensors_m": np.empty((0, 2))}, "0 sensors must be 1 to 64"),
         ({"faults": FaultPlan(("dead",), (0.1, 0.2))}, "2 fault shares for 4 sensors"),
     ],
 )
@@ -135,6 +138,11 @@ def test_scenes_of_the_stream_are_where_the_source_says():
         length = recording.samples.shape[1]
         inner = sound[:, start + fade : start + length - fade]
         assert (inner == recording.samples[:, fade : fade + inner.shape[1]]).all()
+        if number:
+            rise = np.sin(np.linspace(0, np.pi / 2, fade))
+            before = source.scene(number - 1)[1].samples[:, -fade:]
+            mixed = before * np.cos(np.linspace(0, np.pi / 2, fade)) + recording.samples[:, :fade] * rise
+            assert np.abs(sound[:, start : start + fade] - np.clip(mixed, -1, 1)).max() <= 2**-15
 
 
 def test_an_endless_source_ends_when_left():
@@ -193,3 +201,41 @@ def test_unusable_clips_are_named(tmp_path):
     (tmp_path / "steps" / "a.wav").write_text("not sound")
     with pytest.raises(UsageError, match=r"a\.wav cannot be read as sound; remove it"):
         Clips(tmp_path, RATE)
+
+
+def test_stale_sound_is_nominal_of_the_same_sensor_and_of_another_time():
+    """It equals no part of its own recording, and is what that sensor, and no other, heard in another one."""
+    from pipeline.simulation import Episode
+    from pipeline.simulation.scene import _another, converted
+
+    span = slice(RATE, 4 * RATE)
+    episode = Episode(2, span.start, span.stop, "stale", 0.5, 0, (1,))
+    found = record(SITE, 3, episodes=[episode]).samples
+    assert (found[2, span] == converted(_another(SITE, 3))[2, span]).all()
+    own = record(SITE, 3).samples
+    assert max(abs(np.corrcoef(found[2, span], row[span])[0, 1]) for row in own) < 0.1
+    assert 0.1 < found[2, span].std() / own[2, span].std() < 10
+
+
+def test_sensors_differ_in_gain_and_hear_no_infrasound():
+    """A site's sensors keep their gains from recording to recording, about 1 dB apart; below 25 Hz they fall off."""
+    from pipeline.simulation.scene import FULL_SCALE_PA, _sensed
+
+    t = np.arange(4 * RATE) / RATE
+    levels = {}
+    for hz in (5.0, 25.0, 500.0):
+        heard = _sensed(np.tile(np.sin(2 * np.pi * hz * t), (4, 1)), SITE) * FULL_SCALE_PA
+        levels[hz] = 20 * np.log10(np.sqrt(2) * heard[:, RATE:-RATE].std(axis=1))
+    assert 0.1 < levels[500.0].std() < 2.5
+    np.testing.assert_allclose(levels[25.0] - levels[500.0], -3.01, atol=0.05)
+    np.testing.assert_allclose(levels[5.0] - levels[500.0], -28, atol=0.5)
+
+
+def test_hooves_do_not_fold_at_low_rates():
+    """A knock above half the rate is left out, not heard at another pitch."""
+    from pipeline.simulation.footsteps import Foot, contact
+
+    foot = Foot(60, 40, 0.03, (300, 800), 0.03, -60, 0, knock_hz=1300)
+    spectrum = np.abs(np.fft.rfft(contact(foot, np.random.default_rng(0), 2000)))
+    folded = np.fft.rfftfreq(700, 1 / 2000) > 600
+    assert spectrum[folded].max() < 0.01 * spectrum.max()

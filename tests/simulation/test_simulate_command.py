@@ -15,9 +15,8 @@ import pytest
 import soundfile
 
 from pipeline.simulation import FAULTS
-from pipeline.simulation.faults import parse_kinds
 from tests.conftest import component
-from tests.test_cli import ROOT, gemmed
+from tests.test_cli import ROOT, gemmed, group_members
 
 SMALL = ("--rate", "2000", "--seconds", "3", "--recordings", "6", "--fault-share", "0.3", "--fault-seconds", "1")
 TABLES = ("labels.csv", "truth.csv", "simulation.json")
@@ -101,8 +100,14 @@ def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
     again = gemmed("simulate", str(out), *SMALL, "--seed", "4")
     assert again.returncode == 0
     assert "continuing:" in again.stdout
-    for name in (*TABLES, *(f"r{number:03d}.wav" for number in range(1, 7))):
+    files = [*TABLES, *(f"r{number:03d}.wav" for number in range(1, 7))]
+    for name in files:
         assert (out / name).read_bytes() == (dataset / name).read_bytes(), name
+    (out / "r001.wav").write_bytes((out / "r001.wav").read_bytes()[:1000])
+    (out / "r003.wav").write_bytes(b"")
+    (out / "r004.wav").unlink()
+    assert gemmed("simulate", str(out), *SMALL, "--seed", "4").returncode == 0
+    assert all((out / name).read_bytes() == (dataset / name).read_bytes() for name in files)
 
 
 def test_another_simulation_in_the_same_place_is_refused_unless_restarted(tmp_path):
@@ -131,10 +136,14 @@ def test_another_simulation_in_the_same_place_is_refused_unless_restarted(tmp_pa
         (["--fault-share", ".1,.2"], 1, "2 fault shares for 4 sensors"),
         (["--surface", "mud"], 1, "surface 'mud' is not known"),
         (["--format", "mp3"], 1, "format 'mp3' is not known; choose one of wav, flac"),
-        (["--rate", "1000"], 2, "'1000' must be a whole number at least 2000"),
-        (["--rate", "200000"], 1, "rate_hz=200000 must be a whole number from 2000 to 96000"),
-        (["--seconds", "0"], 1, "recordings of 0.0 s are impossible"),
-        (["--clips", "/nowhere"], 1, "/nowhere holds no sound files"),
+        (["--rate", "1000"], 2, "'1000' must be a whole number at least 2000 and at most 96000"),
+        (["--rate", "200000"], 2, "'200000' must be a whole number at least 2000 and at most 96000"),
+        (["--seconds", "0"], 1, "recordings of 0.0 s must be at least 0.5 s long"),
+        (["--seconds", "1e9"], 1, "made in memory and must be at most 312 s long"),
+        (["--sensors", "16", "--format", "flac"], 1, "FLAC has at most 8 channels"),
+        (["--sensors", "1", "--faults", "swapped"], 1, "takes two sensors and there is one"),
+        (["--recordings", "1000000000"], 1, "1000000000 recordings must be at most 100000"),
+        (["--clips", "/nowhere"], 1, "/nowhere is not a directory"),
         (["--recordings", "0"], 2, "'0' must be a whole number at least 1"),
     ],
 )
@@ -161,7 +170,7 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path):
 def test_help_names_every_fault():
     """Nobody has to guess."""
     told = " ".join(gemmed("simulate", "--help").stdout.replace("│", " ").split())
-    assert all(fault in told for fault in parse_kinds("all"))
+    assert all(fault in told for fault in FAULTS)
 
 
 def test_settings_are_written_beside_the_recordings(dataset):
@@ -170,4 +179,62 @@ def test_settings_are_written_beside_the_recordings(dataset):
     assert settings["seed"] == 4
     assert settings["rate_hz"] == 2000
     assert len(settings["sensors_m"]) == 4
-    assert set(settings["faults"]["kinds"]) == set(FAULTS)
+    assert settings["faults"] == list(FAULTS)
+    assert settings["fault_shares"] == [0.3] * 4
+
+
+@pytest.mark.parametrize("interrupts", [1, 3])
+def test_ctrl_c_ends_at_once_however_often(interrupts, tmp_path):
+    """Sent to all processes, as a terminal does: exit code 130, one line, nobody left, nothing half written."""
+    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(tmp_path / "o"), "--recordings", "200"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while process.poll() is None and not list(tmp_path.glob("o/r*.wav")):
+        pass
+    for _ in range(interrupts):
+        os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in ((130,) if interrupts == 1 else (130, 1, -signal.SIGINT))
+    if interrupts == 1:
+        assert errors.strip() == "gemmed: interrupted; the same command continues"
+    assert not group_members(process.pid)
+    assert soundfile.info(tmp_path / "o" / "r001.wav").frames == 14 * 16_000
+
+
+def test_a_killed_worker_is_told_in_one_line(tmp_path):
+    """Not a traceback: memory ran out, most likely."""
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.cli",
+        "simulate",
+        str(tmp_path / "o"),
+        "--recordings",
+        "200",
+        "--jobs",
+        "1",
+    ]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while process.poll() is None and not list(tmp_path.glob("o/r*.wav")):
+        pass
+    for member in group_members(process.pid):
+        if b"spawn_main" in Path(f"/proc/{member}/cmdline").read_bytes():
+            os.kill(int(member), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.strip() == "gemmed: a worker was killed, perhaps for want of memory; start again with fewer jobs"
+
+
+def test_leftovers_of_a_killed_start_do_not_lock_the_directory(tmp_path):
+    """Only whole files count."""
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "simulation.json.123.partial").write_text("{")
+    small = ("--rate", "2000", "--seconds", "1", "--recordings", "1")
+    assert gemmed("simulate", str(tmp_path / "o"), *small).returncode == 0
+    (tmp_path / "o" / "simulation.json").write_text("[]")
+    done = gemmed("simulate", str(tmp_path / "o"), *small)
+    assert done.returncode == 1
+    assert "simulation.json is damaged; add --restart" in done.stderr

@@ -806,3 +806,15 @@ def test_a_truncated_length_is_resampled_too(tmp_path):
     cut_off(write(tmp_path / "a.wav", ramp(48000), 48000), 44 + 8 * 30000)
     timeline = play_path(tmp_path, rate_hz=16000, resample=True).only
     assert timeline.gap_spans == [(10000, 16000)]
+
+
+def test_a_path_may_be_text_and_given_to_the_source_at_once(tmp_path):
+    """The obvious first try works."""
+    write(tmp_path / "a.wav", ramp(50))
+    for recordings in (
+        str(tmp_path),
+        tmp_path,
+        find_recordings(str(tmp_path)),
+        find_recordings([str(tmp_path / "a.wav")]),
+    ):
+        assert play(FileSource(recordings)).only.stop == 50

@@ -539,3 +539,11 @@ def test_addresses_that_are_none_are_refused(address):
     """The error shows the address and how one looks."""
     with pytest.raises(SettingsError, match=r"tcp://host:port\?listen"):
         open_pcm(address, rate_hz=RATE, n_sensors=4)
+
+
+@pytest.mark.parametrize(("magic", "name"), [(b"fLaC", "FLAC"), (b"OggS", "Ogg")])
+def test_compressed_sound_is_not_taken_for_pcm(magic, name):
+    """It says what it is in its first four bytes; fewer of them may be anything."""
+    with pytest.raises(SourceError, match=f"and so is {name}, not PCM; let sox or ffmpeg decode it"):
+        play_raw(magic + bytes(100))
+    assert play_raw(magic[:2], n_sensors=1).only.stop == 1

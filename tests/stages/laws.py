@@ -80,6 +80,7 @@ def check_forgets_after_flush(make: Maker, facts: Sequence[object]) -> None:
     stage, fresh = make(), fed(make(), facts)
     fed(stage, facts[: len(facts) // 2])
     assert same(fed(stage, facts), fresh)
+    assert same(fed(stage, facts[1:]), fed(make(), facts[1:]))
     assert same(fed(stage, facts), fresh)
 
 

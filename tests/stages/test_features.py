@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 
 from benchmarks.features import by_librosa
 from pipeline.errors import SettingsError
-from pipeline.events import Block
+from pipeline.events import Block, TrustChanged
 from pipeline.grid import Grid
 from pipeline.stages import Chain, Mfcc, Projection, Windowing
 from tests.stages.laws import cut, fed
@@ -49,17 +49,20 @@ def test_equal_to_librosa_with_other_settings(n_mels, n_coefficients, f_min, f_m
     np.testing.assert_allclose(mfcc.cepstrum(sound), by_librosa(sound, mfcc.cepstrum), atol=1e-3)
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.5])
-def test_equal_to_librosa_where_a_band_drowns_in_rounding(offset):
-    """Loud rumble, and 130 dB below it, next to nothing: single precision alone would be off by decibels."""
-    mfcc, rng = Mfcc(Grid(rate_hz=16_000)), np.random.default_rng(0)
-    t = np.arange(8000) / 16_000
-    sound = 0.4 * np.sin(2 * np.pi * 30 * t) + 1e-7 * rng.standard_normal((2, 8000)) + offset
-    sound[1, 4000:] = 0.3 * rng.standard_normal(4000)
-    sound = sound.astype(np.float64)
-    np.testing.assert_allclose(
-        mfcc.cepstrum(sound.astype(np.float32)), by_librosa(sound.astype(np.float32), mfcc.cepstrum), atol=1e-3
-    )
+def drowning(rate_hz: int, offset: float) -> np.ndarray:
+    """Loud rumble, and 130 dB below it, next to nothing."""
+    rng, t = np.random.default_rng(0), np.arange(rate_hz // 2) / rate_hz
+    quiet = 1e-7 * rng.standard_normal((2, len(t)))
+    return (0.4 * np.sin(2 * np.pi * 30 * t) + quiet + offset).astype(np.float32)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5, -0.5])
+@pytest.mark.parametrize("rate_hz", [2000, 16_000, 96_000])
+def test_equal_to_librosa_where_a_band_drowns_in_rounding(rate_hz, offset):
+    """Single precision alone would be off by decibels."""
+    mfcc, sound = Mfcc(Grid(rate_hz=rate_hz)), drowning(rate_hz, offset)
+    sound[1, rate_hz // 4 :] = 0.3 * np.random.default_rng(1).standard_normal(rate_hz // 2 - rate_hz // 4)
+    np.testing.assert_allclose(mfcc.cepstrum(sound), by_librosa(sound, mfcc.cepstrum), atol=1e-3)
 
 
 def test_silence_is_the_floor():
@@ -97,20 +100,41 @@ def test_shared_frames_are_transformed_once(monkeypatch):
     assert transformed == [2 * grid.segment_frames] + [2 * grid.stride_hops] * (n_segments - 1)
 
 
-def test_an_absent_sensor_is_nan_and_shifts_nobody():
-    """The other sensors' values are bit for bit those of an array in which it was there."""
+def test_an_absent_sensor_is_nan_and_shifts_nobody_and_comes_back():
+    """Sensor 2 misses the first tenth of a second: NaN while that is in a segment, and then what it would have been;
+    sensor 1 is bit for bit what it is in an array in which nobody is missing."""
     grid = Grid(rate_hz=4000)
-    sound = footsteps(4000)
-    both = fed(Chain(Windowing(grid), Mfcc(grid)), [Block(0, sound, np.array([True, True]))])
-    one = fed(Chain(Windowing(grid), Mfcc(grid)), [Block(0, sound, np.array([True, False]))])
-    trusted_alone = fed(Chain(Windowing(grid), Mfcc(grid)), [Block(0, sound[:1], np.array([True]))])
-    assert len(one) == len(both)
-    for masked, full, alone in zip(one, both, trusted_alone, strict=True):
-        assert masked.present.tolist() == [True, False]
-        assert np.isnan(masked.values[1]).all()
-        assert masked.window == alone.window
-        if masked.window == full.window:
-            assert (masked.values[0] == full.values[0]).all()
+    sound = footsteps(4000, seconds=6)
+    only_first = TrustChanged(0, np.array([True, False]))
+    whole = fed(Chain(Windowing(grid), Mfcc(grid)), [only_first, *cut(sound, 1000)])[1:]
+    pieces = [Block(0, sound[:, :400], np.array([True, False])), *cut(sound[:, 400:], 1000, start=400)]
+    masked = fed(Chain(Windowing(grid), Mfcc(grid)), [only_first, *pieces])[1:]
+    assert [fact.present[1] for fact in masked] == [False] + [True] * (len(whole) - 1)
+    for one, other in zip(masked, whole, strict=True):
+        assert one.window == other.window
+        assert (one.values[0] == other.values[0]).all()
+        assert np.isnan(one.values[1]).all() if not one.present[1] else (one.values[1] == other.values[1]).all()
+
+
+def test_segments_out_of_order_are_an_error():
+    """Frames of the last segment are kept, so the next must be a later one."""
+    grid = Grid(rate_hz=4000)
+    segments = fed(Windowing(grid), cut(footsteps(4000, seconds=4), 4000))
+    stage = Mfcc(grid)
+    stage.push(segments[1])
+    for segment in segments[:2]:
+        with pytest.raises(ValueError, match="not after the last one at 2000"):
+            stage.push(segment)
+
+
+@pytest.mark.parametrize("bad", [np.nan, 1e25])
+def test_what_one_sensor_delivers_never_changes_another(bad):
+    """Not even by rounding, where bands drown and are computed again."""
+    mfcc, sound = Mfcc(Grid(rate_hz=16_000)), drowning(16_000, 0.0)
+    alone = mfcc.cepstrum(sound)
+    sound[1, 100] = bad
+    with np.errstate(all="ignore"):
+        assert (mfcc.cepstrum(sound)[0] == alone[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -121,6 +145,7 @@ def test_an_absent_sensor_is_nan_and_shifts_nobody():
         ({"n_coefficients": 0}, "n_coefficients=0 must lie in 1 to n_mels=128"),
         ({"n_coefficients": 20, "n_mels": 15}, "n_coefficients=20 must lie in 1 to n_mels=15; lower"),
         ({"n_mels": 0}, "n_mels=0 must be at least 1"),
+        ({"f_min_hz": 1001.0, "f_max_hz": 1005.0}, "leave no frequency at 8000 Hz and 400 samples a frame; move them"),
         ({"n_mels": 300}, "n_mels=300 leaves bands without a frequency at 8000 Hz .* set n_mels to at most"),
     ],
 )
@@ -149,3 +174,19 @@ def test_projection_is_the_peers_projection():
     for sensor, peer in enumerate(peers):
         ours = np.stack([fact.values[sensor] for fact in projected])
         np.testing.assert_allclose(ours, peer.transform(vectors[:, sensor]), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("means", "axes", "message"),
+    [
+        ((2, 1950), (3, 5, 1950), "must be .sensors, values. and .sensors, components, values."),
+        ((2, 5, 1950), (2, 1950), "stack mean_ and components_ of one RobustPCA per sensor"),
+        ((3, 1950), (3, 5, 1950), "cepstra of 2 sensors with 1950 values do not fit means of 3 sensors"),
+        ((2, 130), (2, 5, 130), "do not fit means of 2 sensors with 130 values"),
+    ],
+)
+def test_components_of_another_array_are_refused(means, axes, message):
+    """By their shapes, at the latest when the first cepstra come."""
+    grid = Grid(rate_hz=4000)
+    with pytest.raises(SettingsError, match=message):
+        fed(Chain(Windowing(grid), Mfcc(grid), Projection(np.ones(means), np.ones(axes))), cut(footsteps(4000), 4000))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.events import Cepstra, Features, RecordingStarted, Segment
+from pipeline.events import Cepstra, Features, RecordingStarted, Segment, TrustChanged
 from pipeline.grid import Grid
 from pipeline.stages import Chain, Mfcc, Projection, Windowing
 from tests.stages import laws
@@ -40,7 +40,7 @@ BLOCKS = laws.cut(sound(12), 333)
 SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
 CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
 STAGES = {
-    "windowing": (lambda: Windowing(GRID), BLOCKS),
+    "windowing": (lambda: Windowing(GRID), [TrustChanged(0, np.array([True, False, False])), *BLOCKS]),
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
     "projection": (projection, CEPSTRA),
 }

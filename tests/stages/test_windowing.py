@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import SettingsError
-from pipeline.events import Block, TrustChanged
+from pipeline.events import Block, RecordingStarted, TrustChanged
 from pipeline.grid import Grid
 from pipeline.stages import Windowing
-from pipeline.stages.windowing import every_window, strongest_window
-from tests.stages.laws import cut, fed
+from pipeline.stages.windowing import strongest_window
+from tests.stages.laws import cut, fed, size_of
 
 GRID = Grid(rate_hz=2000, window_seconds=0.3, segment_seconds=0.52)
 SEGMENT, STRIDE = 1040, 260
@@ -95,8 +95,18 @@ def test_going_back_in_time_is_an_error():
     """Samples that were there already are not taken twice."""
     stage = Windowing(GRID)
     stage.push(Block(0, ramp(0, 100), np.ones(2, bool)))
-    with pytest.raises(ValueError, match="block starts at sample 99, but sample 100 is the next one"):
+    with pytest.raises(ValueError, match="2 sensors from sample 99 on cannot follow one of 2 sensors up to sample 100"):
         stage.push(Block(99, ramp(99, 200), np.ones(2, bool)))
+    with pytest.raises(ValueError, match="block of 1 sensors from sample 100 on cannot follow one of 2 sensors"):
+        stage.push(Block(100, ramp(100, 200)[:1], np.ones(1, bool)))
+
+
+def test_a_grid_for_another_rate_is_refused():
+    """Features of a recording cut by the wrong grid would be wrong without anybody noticing."""
+    stage = Windowing(GRID)
+    assert stage.push(RecordingStarted("r", 2000, ("1",)))
+    with pytest.raises(SettingsError, match="recording 'r' has 8000 samples per second, the grid is made for 2000"):
+        stage.push(RecordingStarted("r", 8000, ("1",)))
 
 
 @given(lost=st.integers(0, 3999), length=st.integers(1, 1500))
@@ -110,6 +120,8 @@ def test_a_sensor_is_present_only_where_it_delivered_everything(lost, length):
     for segment in fed(Windowing(GRID), blocks):
         overlaps = segment.span.start < stop and segment.span.stop > lost
         assert segment.present.tolist() == [True, not overlaps]
+        missing = slice(max(lost - segment.span.start, 0), max(stop - segment.span.start, 0))
+        assert (segment.samples[1, missing] == 0).all()
         assert (segment.samples[0] == np.arange(segment.span.start, segment.span.stop)).all()
 
 
@@ -160,6 +172,8 @@ def test_only_trusted_sensors_choose_from_the_sample_on_from_which_they_are_trus
     early, late = window_of(loud_at(0, 2)), window_of(loud_at(900, 2))
     assert window_of(audio, TrustChanged(0, np.array([True, True, False, False]))) == early
     assert window_of(audio, TrustChanged(0, np.array([False, False, True, True]))) == late
+    in_between = TrustChanged(STRIDE // 2, np.array([False, False, True, True]))
+    assert window_of(audio, TrustChanged(0, np.array([True, True, False, False])), in_between) == early
     later = TrustChanged(1, np.array([False, False, True, True]))
     assert window_of(audio, later) == window_of(audio)
     nobody = TrustChanged(0, np.zeros(4, bool))
@@ -179,8 +193,7 @@ def test_strongest_window_equals_brute_force(seed, n, width):
     medians = np.median(np.array(shares), axis=1)
     moved = audio * 10.0 ** rng.uniform(-3, 3, (n, 1, 1)) + rng.uniform(-1, 1, (n, 1, 1))
     for x in (audio, moved):
-        windows = every_window(30, width)
-        found = strongest_window(x.sum(axis=2), (x**2).sum(axis=2), hop=8, windows=windows, voters=np.ones(n, bool))
+        found = strongest_window(x.sum(axis=2), (x**2).sum(axis=2), hop=8, width=width)
         assert medians[found] == pytest.approx(medians.max(), abs=1e-9)
 
 
@@ -190,3 +203,62 @@ def test_sensors_that_hear_nothing_do_not_vote():
     audio[1] = loud_at(700, 1)[0]
     assert window_of(audio) == window_of(loud_at(700, 1))
     assert window_of(np.zeros((4, SEGMENT), np.float32)) == (0, GRID.window)
+
+
+@pytest.mark.parametrize("offset", [0.5, -0.37])
+def test_offset_and_gain_make_no_difference(offset):
+    """Quiet sound on a large offset, in the single precision of a block: the windows are those without it."""
+    audio = 3e-4 * np.concatenate([loud_at(place, 3) for place in (100, 900, 400, 700)], axis=1)
+    moved = (audio * np.array([[1], [100], [3]], np.float32) + np.float32([[offset], [0], [0]])).astype(np.float32)
+    plain, lifted = fed(Windowing(GRID), cut(audio, 333)), fed(Windowing(GRID), cut(moved, 333))
+    shifts = [abs(one.window.start - other.window.start) for one, other in zip(plain, lifted, strict=True)]
+    assert max(shifts) <= GRID.hop  # a sample on an offset is rounded
+
+
+@pytest.mark.parametrize("value", [0.37, -0.123, 0.9, 1e-3])
+def test_stuck_sensors_do_not_vote(value):
+    """Two of four repeat one value, which rounding must not turn into a vote."""
+    audio = np.concatenate([loud_at(place, 4) for place in (100, 900, 400, 700)], axis=1)
+    audio[2:] = value
+    alone = fed(Windowing(GRID), cut(audio[:2], 333))
+    assert [s.window for s in fed(Windowing(GRID), cut(audio, 333))] == [s.window for s in alone]
+
+
+def test_a_sensor_that_gives_no_numbers_is_not_present():
+    """Sources keep such samples out; should one come through, it harms its own segments only."""
+    audio = np.concatenate([loud_at(place, 3) for place in (100, 900)], axis=1)
+    clean = fed(Windowing(GRID), cut(audio[:2], 333))
+    audio[2, 5] = np.nan
+    broken = fed(Windowing(GRID), cut(audio, 333))
+    assert [segment.present.tolist() for segment in broken] == [[True, True, False]] + [[True] * 3] * (len(clean) - 1)
+    assert broken[0].window == clean[0].window
+
+
+def test_trust_comes_in_any_order_and_is_forgotten():
+    """The change with the latest sample counts, of two for one sample the later word; old ones are not kept."""
+    audio = np.concatenate([loud_at(0, 2), loud_at(900, 2)])
+    early, late = window_of(loud_at(0, 2)), window_of(loud_at(900, 2))
+    first = np.array([True, True, False, False])
+    for changes, expected in [
+        ([TrustChanged(-5, first), TrustChanged(-9, ~first)], early),
+        ([TrustChanged(-9, ~first), TrustChanged(-5, first)], early),
+        ([TrustChanged(-5, first), TrustChanged(-5, ~first)], late),
+    ]:
+        assert window_of(audio, *changes) == expected
+
+
+def test_trust_takes_no_more_memory_however_often_it_changes():
+    """Ten thousand changes while nobody delivers, and in a gap."""
+    stage, nobody = Windowing(GRID), np.zeros(4, bool)
+    silent = np.zeros((4, 100), np.float32)
+    sizes = []
+    for number in range(10_000):
+        stage.push(TrustChanged(100 * number, np.arange(4) == number % 4))
+        stage.push(Block(100 * number, silent, nobody))
+        sizes.append(size_of(stage))
+    assert max(sizes[5000:]) <= 1.05 * max(sizes[:1000])
+    for number in range(10_000):
+        stage.push(TrustChanged(1_000_000 + number % 50, np.arange(4) == number % 4))
+    assert size_of(stage) <= 1.05 * max(sizes)
+    stage.flush()
+    assert size_of(stage) < size_of(Windowing(GRID)) + 1000
