@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -20,7 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
 )
 reproduce = typer.Typer(help="Measure a published experiment again.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
@@ -41,6 +41,13 @@ def main(
     """Sensor fusion that learns safely while a sensor is failing."""
 
 
+def _flowing(command: Callable[..., None]) -> Callable[..., None]:
+    """Join the lines of each paragraph of the help, so that a terminal of any width breaks them anew."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return command
+
+
 def _at_least(least: int, example: int, most: int | None = None) -> Callable[[str], int]:
     """Parser of a whole number whose error names the value, the rule and a cure."""
     rule = f"at least {least}" + (f" and at most {most}" if most else "")
@@ -58,6 +65,7 @@ def _at_least(least: int, example: int, most: int | None = None) -> Callable[[st
 
 
 @reproduce.command("ring")
+@_flowing
 def reproduce_ring(
     trials: Annotated[
         int | None,
@@ -96,6 +104,7 @@ def reproduce_ring(
 
 
 @app.command()
+@_flowing
 def simulate(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A directory of its own for recordings and tables.")],
     recordings: Annotated[
