@@ -1,0 +1,257 @@
+"""Did a sensor deliver the scene of the moment? Its neighbours say: kNN entropy ratios, calibrated by shuffling.
+
+For a pair of sensors s, k the features of s are predicted from those of k by ridge regression, out of fold by
+recording. The residual of a sensor that hears the same scene lies near the residuals of other recordings, compared with
+how its own features lie near theirs:
+
+    r_{s|k}(n) = log d(residual of n) - log d(features of n),        r_s(n) = min over k,
+
+d being the mean distance to the nearest trusted samples of other recordings: a pointwise estimate of minus the mutual
+information. Agreement with one other sensor is enough. What r looks like for a sensor that does *not* hear the scene is
+learned without any clean data: predict from the other sensor at another recording's moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from pipeline.learners._graphs import Flags, Floats, Integers
+
+N_NEIGHBORS = 10
+_RIDGES = (0.1, 1.0)  # in parts of the total weight
+_LARGEST_LLR = 8.0
+_LEAST_SEPARATION = 1.2
+_KNEE = 2.5  # robust standard deviations of the log distance from which own density speaks against a sample
+_BLOCK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Consistent and inconsistent ratios as two normal densities; the second is known from shuffling."""
+
+    consistent: tuple[float, float]
+    inconsistent: tuple[float, float]
+    contamination: float
+
+    @property
+    def separation(self) -> float:
+        (m0, s0), (m1, s1) = self.consistent, self.inconsistent
+        return (m1 - m0) / (s0 + s1)
+
+    def log_likelihood_ratio(self, ratios: Floats) -> Floats:
+        """Positive for consistent ratios; beyond either mean nothing more is learned."""
+        x = np.clip(ratios, self.consistent[0], max(self.inconsistent[0], self.consistent[0]))
+        llr = _log_normal(x, *self.consistent) - _log_normal(x, *self.inconsistent)
+        clipped: Floats = np.clip(llr, -_LARGEST_LLR, _LARGEST_LLR)
+        return clipped
+
+
+@dataclass(frozen=True, slots=True)
+class SensorEvidence:
+    """What the distances say about each segment of one sensor."""
+
+    log_odds: Floats
+    """To be added to those of the prior that the sensor delivered the scene."""
+    ratios: Floats
+    own_log_distance: Floats
+    mixture: Mixture | None
+    """None where the ratios cannot tell, or there is no other sensor."""
+
+    @property
+    def contamination(self) -> float:
+        return self.mixture.contamination if self.mixture else 0.0
+
+
+def evidence(
+    X: Floats, present: Flags, groups: Integers, folds: Integers, *, prior: float, rng: np.random.RandomState
+) -> list[SensorEvidence]:
+    """Evidence for every sensor of X (segments, sensors, features); found twice, for the first tells who is trusted."""
+    n_sensors = X.shape[1]
+    shuffled = shuffle_groups(groups, rng)
+    weights = np.column_stack([_first_weights(X[:, s], present[:, s], groups) for s in range(n_sensors)])
+    for last in (False, True):
+        found = [_of_sensor(s, X, present, groups, folds, shuffled, weights, prior) for s in range(n_sensors)]
+        if last:
+            break
+        weights = np.column_stack([np.where(present[:, s], _posterior(found[s], prior), 0.0) for s in range(n_sensors)])
+    return found
+
+
+def _of_sensor(
+    sensor: int,
+    X: Floats,
+    present: Flags,
+    groups: Integers,
+    folds: Integers,
+    shuffled: Integers,
+    weights: Floats,
+    prior: float,
+) -> SensorEvidence:
+    own, here = X[:, sensor], present[:, sensor]
+    trusted = weights[:, sensor] > 0.5
+    if trusted.sum() <= N_NEIGHBORS:
+        unknown = np.full(len(X), np.nan)
+        return SensorEvidence(np.zeros(len(X)), unknown, unknown, None)
+    d_own = np.full(len(X), np.nan)
+    d_own[here] = mean_distances(own[here], groups[here], own[trusted], groups[trusted])
+    log_own = np.log(np.maximum(d_own, 1e-12))
+    z = robust_z(log_own, trusted)
+    ratios, inconsistent = np.full(len(X), np.inf), np.full(len(X), np.inf)
+    for other in (k for k in range(X.shape[1]) if k != sensor):
+        both = here & present[:, other]
+        pair = weights[:, sensor] * weights[:, other]
+        good = both & (pair > 0.5)
+        if good.sum() <= N_NEIGHBORS:
+            continue
+        predicted = predict_out_of_fold(X[:, other], own, np.where(both, pair, 0.0), folds)
+        residual = own - predicted
+        exchanged = own - predicted[shuffled]
+        strange = here & present[shuffled, other] & (groups[shuffled] != groups)
+        for target, values, rows in ((ratios, residual, both), (inconsistent, exchanged, strange)):
+            d = mean_distances(values[rows], groups[rows], residual[good], groups[good])
+            target[rows] = np.minimum(target[rows], np.log(np.maximum(d, 1e-12)) - log_own[rows])
+    mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)])
+    return SensorEvidence(_log_odds(ratios, z, mixture, prior), ratios, log_own, mixture)
+
+
+def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float) -> Floats:
+    """Likelihood ratio of the mixture, a prior lowered to the contamination found, and own density for loud faults."""
+    loud = np.maximum(0.0, np.nan_to_num(z, nan=0.0) - _KNEE)
+    if mixture is None:
+        return logit(0.999) - logit(prior) - loud
+    known = np.isfinite(ratios)
+    llr = np.zeros(len(ratios))
+    llr[known] = mixture.log_likelihood_ratio(ratios[known])
+    log_odds: Floats = logit(min(prior, 1 - mixture.contamination)) - logit(prior) + llr - loud
+    return log_odds
+
+
+def _posterior(found: SensorEvidence, prior: float) -> Floats:
+    posterior: Floats = expit(logit(prior) + found.log_odds)
+    return posterior
+
+
+def _first_weights(own: Floats, present: Flags, groups: Integers) -> Floats:
+    """Before anything is known: distrust what is far from the others, or large."""
+    weights = np.zeros(len(own))
+    if present.sum() <= N_NEIGHBORS:
+        return weights
+    d = mean_distances(own[present], groups[present], own[present], groups[present])
+    everyone = np.ones(len(d), np.bool_)
+    far = robust_z(np.log(np.maximum(d, 1e-12)), everyone)
+    large = robust_z(np.log(np.maximum(np.linalg.norm(own[present], axis=1), 1e-12)), everyone)
+    weights[present] = expit(-2 * (np.maximum(far, large) - 3))
+    return weights
+
+
+def _mixture(ratios: Floats, inconsistent: Floats) -> Mixture | None:
+    """Fit the consistent density and the share of inconsistent samples by EM; None where they are not told apart."""
+    if len(ratios) < 2 * N_NEIGHBORS or len(inconsistent) < 2 * N_NEIGHBORS:
+        return None
+    m1, s1 = float(np.median(inconsistent)), max(_spread(inconsistent), 1e-3)
+    low = ratios[ratios < m1 - s1]
+    if len(low) < 0.2 * len(ratios):
+        return None
+    m0, s0, p1 = float(np.median(low)), _spread(low), 0.1
+    m0, s0 = min(m0, m1 - 0.1), float(np.clip(s0, 0.05, 0.5))
+    for _ in range(60):
+        bad = p1 * np.exp(_log_normal(ratios, m1, s1))
+        good = (1 - p1) * np.exp(_log_normal(ratios, m0, s0))
+        strange = np.where(ratios > m1, 1.0, bad / np.maximum(bad + good, 1e-300))
+        p1 = float(np.clip(strange.mean(), 0.001, 0.6))
+        kept = 1 - strange
+        m0 = min(float(np.average(ratios, weights=kept)), m1 - 0.1)
+        s0 = float(np.clip(np.sqrt(np.average((ratios - m0) ** 2, weights=kept)), 0.05, 0.5))
+    mixture = Mixture((m0, s0), (m1, s1), p1)
+    return mixture if mixture.separation > _LEAST_SEPARATION else None
+
+
+def _log_normal(x: Floats, mean: float, spread: float) -> Floats:
+    density: Floats = -0.5 * ((x - mean) / spread) ** 2 - np.log(spread * np.sqrt(2 * np.pi))
+    return density
+
+
+def _spread(values: Floats) -> float:
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+
+
+def robust_z(values: Floats, among: Flags) -> Floats:
+    """Deviations from the median of some values, in their robust spreads."""
+    z: Floats = (values - np.median(values[among])) / max(_spread(values[among]), 1e-12)
+    return z
+
+
+def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers, k: int = N_NEIGHBORS) -> Floats:
+    """Mean distance from each row of A to its k nearest rows of B in other groups; fewer where there are fewer."""
+    found = np.empty(len(A))
+    squares_B = np.einsum("ij,ij->i", B, B)
+    for start in range(0, len(A), _BLOCK):
+        rows = A[start : start + _BLOCK]
+        squared = np.einsum("ij,ij->i", rows, rows)[:, None] + squares_B - 2 * rows @ B.T
+        squared[groups_A[start : start + _BLOCK, None] == groups_B] = np.inf
+        nearest = np.sqrt(np.maximum(np.partition(squared, min(k, len(B)) - 1, axis=1)[:, :k], 0.0))
+        nearest[~np.isfinite(nearest)] = np.nan
+        found[start : start + _BLOCK] = np.nanmean(nearest, axis=1)
+    return found
+
+
+def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> Floats:
+    """Ridge prediction of the target from the source, by regressions that did not see the fold; the better ridge."""
+    best: Floats = np.full(target.shape, np.nan)
+    best_error = np.inf
+    for ridge in _RIDGES:
+        predicted = np.full(target.shape, np.nan)
+        for fold in np.unique(folds):
+            away = folds == fold
+            predicted[away] = ridge_map(source[~away], target[~away], weights[~away], ridge)(source[away])
+        used = weights > 0
+        error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
+        if error < best_error:
+            best, best_error = predicted, error
+    return best
+
+
+class RidgeMap:
+    """A linear map with an offset."""
+
+    def __init__(self, matrix: Floats, source_mean: Floats, target_mean: Floats) -> None:
+        self.matrix, self.source_mean, self.target_mean = matrix, source_mean, target_mean
+
+    def __call__(self, source: Floats) -> Floats:
+        predicted: Floats = (source - self.source_mean) @ self.matrix + self.target_mean
+        return predicted
+
+
+def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
+    """Weighted ridge regression; the ridge in parts of the total weight."""
+    used = weights > 0
+    w = weights[used, None]
+    total = max(float(w.sum()), 1e-12)
+    source_mean, target_mean = (w * source[used]).sum(axis=0) / total, (w * target[used]).sum(axis=0) / total
+    x, t = source[used] - source_mean, target[used] - target_mean
+    gram = (w * x).T @ x + ridge * total * np.eye(x.shape[1])
+    return RidgeMap(np.linalg.solve(gram, (w * x).T @ t), source_mean, target_mean)
+
+
+def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:
+    """Folds of whole groups, with the classes spread evenly over them."""
+    names, first = np.unique(groups, return_index=True)
+    order = rng.permutation(len(names))
+    order = order[np.argsort(y[first][order], kind="stable")]
+    fold_of = np.empty(len(names), np.int64)
+    fold_of[order] = np.arange(len(names)) % min(n_folds, len(names))
+    return fold_of[np.searchsorted(names, groups)]
+
+
+def shuffle_groups(groups: Integers, rng: np.random.RandomState) -> Integers:
+    """A permutation that takes every sample to one of another group, where no group holds more than half of them."""
+    order = np.argsort(groups, kind="stable")
+    # A turn of the sorted list by at least the largest group takes everyone into another group.
+    largest = int(np.bincount(np.unique(groups, return_inverse=True)[1]).max())
+    turn = int(rng.randint(largest, max(len(groups) - largest, largest + 1)))
+    partner = np.empty(len(groups), np.int64)
+    partner[order] = np.roll(order, turn)
+    return partner

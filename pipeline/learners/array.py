@@ -1,0 +1,327 @@
+"""GEM-MED over an array of sensors that observe the same events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from pipeline.learners import _checks
+from pipeline.learners._calibration import fit_slopes, probability
+from pipeline.learners._consistency import evidence, group_folds
+from pipeline.learners._discriminant import Discriminant, machine
+from pipeline.learners._graphs import EuclideanRows, Flags, Floats, Integers
+from pipeline.learners._kernels import DenseGram, Kernel
+from pipeline.learners._labels import label_evidence
+from pipeline.learners._weighted_med import MEDProblem, MEDSolution
+
+_WIDTHS = (0.125, 0.25, 0.5, 1.0)  # of the kernel, in parts of one over the median squared distance
+_COSTS = (1.0, 3.0, 10.0, 30.0)
+_EVIDENCE_MACHINE = (0.25, 10.0)
+_FLAT = 1e3  # prior variance of the offset: as good as none
+_MARGIN_LIMIT = 2.0
+_FEWEST_SEGMENTS = 20
+
+
+class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
+    """Learn from an array while sensors fail and labels are wrong, and say which.
+
+    A training segment n of sensor s is nominal, ``eta_ns = u_g v_ns``, if the label of its recording g is right and the
+    sensor delivered the scene. Both are latent with Bernoulli priors; the classifier f_s of each sensor is the weighted
+    maximum entropy discriminator with weights ``E[eta_ns]``.
+
+    v_ns is judged by distances: of the sensor's features to those of other recordings, as GEM does, and of what is left
+    of them once another sensor's are taken into account. A stale buffer or a swapped cable delivers nominal sound at
+    the wrong time: its own density cannot see it, the other sensors can. u_g is judged by the margins of all sensors,
+    from classifiers that did not see the recording. Both are calibrated on the corrupted training set itself: by what
+    the distances look like when sensors are paired at different times, and by the mirror image of the margins.
+
+    Parameters
+    ----------
+    delivered_prior : float in (0, 1), default=0.98
+        Prior probability that a sensor delivered the scene of a segment.
+    label_prior : float in (0, 1), default=0.95
+        Prior probability that the label of a recording is right.
+    n_folds : int, default=5
+        Folds of whole recordings.
+    n_rounds : int, default=3
+        How often labels are judged again with what the round before has learned.
+    amplitude : float, default=0.3
+        Prior variance of the decision functions, in units of the kernel.
+    random_state : int, RandomState or None, default=0
+        Seed of the folds and of the shuffling.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    delivered_ : ndarray of shape (n_segments, n_sensors)
+        q(v): 0 where a sensor is absent.
+    label_right_ : ndarray of shape (n_segments,)
+        q(u) of each segment's recording.
+    posterior_ : ndarray of shape (n_segments, n_sensors)
+        E[eta], with which the segment counts.
+    contamination_ : ndarray of shape (n_sensors,)
+        Estimated share of segments that the sensor did not deliver.
+    wrong_labels_ : float
+        Estimated share of recordings with a wrong label.
+    evidence_ : list of SensorEvidence
+        Log odds, ratios and their mixture, for each sensor.
+    width_, C_ : float
+        Kernel width, relative to one over the median squared distance, and cost; common to all sensors.
+
+    Notes
+    -----
+    Segments of one recording never judge or validate each other. Needs at least two recordings of each class; with one
+    sensor, or where the shuffled pairs look like the true ones, v has only the sensor's own density to go by. Assumes
+    that most labels of each class are right. Cost: O(n^2) per pair of sensors, and some 300 fits to choose the kernel.
+
+    References
+    ----------
+    T. Xie, N. Nasrabadi, A. Hero: Learning to classify with possible sensor failures; the prior of eta is richer here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pipeline.learners import ArrayGEMMEDClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> recording = np.repeat(np.arange(24), 10)
+    >>> y = recording % 2
+    >>> scene = rng.normal(size=(240, 4)) + 1.5 * y[:, None]
+    >>> X = scene[:, None] + 0.3 * rng.normal(size=(240, 3, 4))  # three sensors hear the same scene
+    >>> X[:40, 2] = X[100:140, 2]  # the third repeats another time
+    >>> model = ArrayGEMMEDClassifier().fit(X, y, groups=recording)
+    >>> bool((model.delivered_[:40, 2] < 0.5).mean() > 0.9), bool((model.delivered_[:, :2] > 0.5).mean() > 0.95)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        delivered_prior: float = 0.98,
+        label_prior: float = 0.95,
+        n_folds: int = 5,
+        n_rounds: int = 3,
+        amplitude: float = 0.3,
+        random_state: Any = 0,
+    ) -> None:
+        self.delivered_prior = delivered_prior
+        self.label_prior = label_prior
+        self.n_folds = n_folds
+        self.n_rounds = n_rounds
+        self.amplitude = amplitude
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, groups: Any) -> Self:
+        """Learn from labelled segments.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_segments, n_sensors, n_features)
+            NaN where a sensor is absent.
+        y : array-like of shape (n_segments,)
+            Two classes, one for each recording.
+        groups : array-like of shape (n_segments,)
+            Recordings.
+        """
+        self._check_parameters()
+        X, present = _checked(X)
+        self.classes_, signs = _signs(y, len(X))
+        names, groups = _recordings(groups, signs)
+        rng = check_random_state(self.random_state)
+        folds = group_folds(groups, signs, self.n_folds, rng)
+        self.n_features_in_, self.scales_ = X.shape[2], _scales(X, present)
+        X = np.where(present[:, :, None], X, 0.0) / self.scales_[:, None]
+        self._judge_sensors(X, present, groups, folds, rng)
+        sensors = [_Sensor.of(X[:, s], signs, self.delivered_[:, s], self.amplitude) for s in range(X.shape[1])]
+        self._judge_labels(sensors, groups, folds, len(names))
+        self.posterior_ = self.label_right_[:, None] * self.delivered_
+        self.width_, self.C_ = _tuned(sensors, self.posterior_, folds)
+        self.discriminants_ = [
+            sensor.discriminant(self.posterior_[:, s], folds, self.width_, self.C_) if sensor else None
+            for s, sensor in enumerate(sensors)
+        ]
+        return self
+
+    def _check_parameters(self) -> None:
+        for name in ("delivered_prior", "label_prior"):
+            _checks.number(getattr(self, name), name, above=0, below=1, cure="0.95 is usual")
+        _checks.whole_number(self.n_folds, "n_folds", least=2, cure="5 is usual")
+        _checks.whole_number(self.n_rounds, "n_rounds", least=1, cure="3 is usual")
+        _checks.number(self.amplitude, "amplitude", above=0, cure="0.3 is usual")
+
+    def _judge_sensors(
+        self, X: Floats, present: Flags, groups: Integers, folds: Integers, rng: np.random.RandomState
+    ) -> None:
+        self.evidence_ = evidence(X, present, groups, folds, prior=self.delivered_prior, rng=rng)
+        log_odds = np.column_stack([sensor.log_odds for sensor in self.evidence_])
+        self.delivered_ = np.where(present, expit(logit(self.delivered_prior) + log_odds), 0.0)
+        self.contamination_ = np.array([sensor.contamination for sensor in self.evidence_])
+
+    def _judge_labels(
+        self, sensors: list[_Sensor | None], groups: Integers, folds: Integers, n_recordings: int
+    ) -> None:
+        right = np.full(n_recordings, 0.999)
+        for _ in range(self.n_rounds):
+            margins = np.full((len(sensors), n_recordings), np.nan)
+            for s, sensor in enumerate(sensors):
+                if sensor:
+                    honest = sensor.cross_fitted(right[groups] * self.delivered_[:, s], folds, *_EVIDENCE_MACHINE)
+                    margins[s] = _mean_margins(sensor.y * honest, self.delivered_[:, s], groups)
+            heard = np.isfinite(margins)
+            together = np.where(heard, margins, 0.0).sum(axis=0) / np.maximum(heard.sum(axis=0), 1)
+            log_odds, self.wrong_labels_ = label_evidence(together, heard.any(axis=0), self.label_prior)
+            right = expit(log_odds)
+        self.label_right_ = right[groups]
+
+    def sensor_margins(self, X: Any) -> Floats:
+        """f_s(x) for every sensor, (n_segments, n_sensors); NaN where it is absent or could not be trained."""
+        check_is_fitted(self)
+        X, present = _checked(X, like=(len(self.scales_), self.n_features_in_))
+        margins = np.full(present.shape, np.nan)
+        for s, discriminant in enumerate(self.discriminants_):
+            here = present[:, s]
+            if discriminant is not None and here.any():
+                margins[here, s] = discriminant.decision(X[here, s] / self.scales_[s])
+        return margins
+
+    def sensor_probabilities(self, X: Any) -> Floats:
+        """P(classes_[1]) by every sensor alone, calibrated on recordings that were left out; NaN where it is absent."""
+        margins = self.sensor_margins(X)
+        slopes = [[1.0, 1.0] if d is None else d.slopes for d in self.discriminants_]
+        return np.column_stack([probability(margins[:, s], np.asarray(slopes[s])) for s in range(len(slopes))])
+
+    def decision_function(self, X: Any) -> Floats:
+        """Sum of the margins of the sensors that are there; positive for ``classes_[1]``."""
+        total: Floats = np.nansum(self.sensor_margins(X), axis=1)
+        return total
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+
+
+@dataclass(slots=True)
+class _Sensor:
+    """Training samples of one sensor, and the kernel matrix of the width that was asked for last."""
+
+    X: Floats
+    y: Floats
+    amplitude: float
+    squared: NDArray[np.float32]
+    median: float
+    width: float = 0.0
+    gram: DenseGram | None = None
+
+    @classmethod
+    def of(cls, X: Floats, y: Floats, delivered: Floats, amplitude: float) -> _Sensor | None:
+        """None if too little is believed of either class."""
+        believed = delivered > 0.5
+        if min(np.sum(believed & (y > 0)), np.sum(believed & (y < 0))) < _FEWEST_SEGMENTS:
+            return None
+        squared = EuclideanRows(X).block(0, len(X)).astype(np.float32)
+        among = squared[np.ix_(believed, believed)]
+        return cls(X, y, amplitude, squared, float(np.median(among[np.triu_indices(len(among), 1)])))
+
+    def solve(self, weights: Floats, width: float, C: float) -> tuple[MEDProblem, MEDSolution]:
+        if self.gram is None or self.width != width:
+            self.width, self.gram = width, DenseGram(np.exp(-np.float32(width / self.median) * self.squared))
+        box, amplitude = machine(C, self.amplitude)
+        problem = MEDProblem(
+            y=self.y,
+            weights=weights,
+            self_curvature=np.zeros(len(self.y)),
+            amplitude=amplitude,
+            box=box,
+            offset_variance=_FLAT,
+        )
+        return problem, self.gram.solve(problem, tolerance=1e-2)
+
+    def cross_fitted(self, weights: Floats, folds: Integers, width: float, C: float) -> Floats:
+        """Decisions by classifiers that saw nothing of the fold."""
+        honest = np.empty(len(self.y))
+        for fold in np.unique(folds):
+            away = folds == fold
+            honest[away] = self.solve(np.where(away, 0.0, weights), width, C)[1].decision[away]
+        return honest
+
+    def discriminant(self, weights: Floats, folds: Integers, width: float, C: float) -> Discriminant:
+        slopes = fit_slopes(self.cross_fitted(weights, folds, width, C), self.y, weights)
+        problem, solution = self.solve(weights, width, C)
+        coefficients = problem.amplitude * weights * solution.multipliers * self.y
+        used = np.flatnonzero(coefficients)
+        kernel = Kernel("rbf", gamma=width / self.median)
+        return Discriminant(kernel, self.X[used], used, coefficients[used], solution.offset, slopes)
+
+
+def _tuned(sensors: list[_Sensor | None], posterior: Floats, folds: Integers) -> tuple[float, float]:
+    """Kernel width and cost with the least clipped hinge loss on left-out recordings, believed segments, all sensors.
+
+    Accuracy would be a noisier guide, and one pair for all sensors is better than one each.
+    """
+    loss = np.zeros((len(_WIDTHS), len(_COSTS)))
+    for s, sensor in enumerate(sensors):
+        for i, width in enumerate(_WIDTHS if sensor else ()):
+            for j, C in enumerate(_COSTS):
+                assert sensor is not None
+                honest = sensor.cross_fitted(posterior[:, s], folds, width, C)
+                hinge = np.clip(1 - sensor.y * honest, 0.0, 2.0)
+                loss[i, j] += float(posterior[:, s] @ hinge) / float(posterior[:, s].sum())
+    best = int(loss.argmin())
+    return _WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)]
+
+
+def _mean_margins(margins: Floats, delivered: Floats, groups: Integers) -> Floats:
+    """Mean clipped margin of every recording over what was delivered of it; NaN where that is nothing."""
+    total = np.bincount(groups, delivered)
+    mean = np.bincount(groups, delivered * np.clip(margins, -_MARGIN_LIMIT, _MARGIN_LIMIT)) / np.maximum(total, 1e-9)
+    return np.where(total > 0.5, mean, np.nan)
+
+
+def _scales(X: Floats, present: Flags) -> Floats:
+    """Typical size of a sensor's features, unmoved by a few huge ones."""
+    typical = []
+    for s in range(X.shape[1]):
+        norms = np.sum(X[present[:, s], s] ** 2, axis=1)
+        typical.append(np.sqrt(np.median(norms) / X.shape[2]) if len(norms) and np.median(norms) > 0 else 1.0)
+    return np.array(typical)
+
+
+def _checked(X: Any, like: tuple[int, int] | None = None) -> tuple[Floats, Flags]:
+    """The array and which sensors are present in it."""
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 3 or (like is not None and X.shape[1:] != like):
+        expected = "(segments, sensors, features)" if like is None else f"(segments, {like[0]}, {like[1]})"
+        raise ValueError(f"X of shape {X.shape} must be {expected}; stack the features of all sensors")
+    if np.isinf(X).any():
+        raise ValueError("X holds infinite values; give NaN for a sensor that is absent")
+    return X, ~np.isnan(X).any(axis=2)
+
+
+def _signs(y: Any, n_segments: int) -> tuple[Any, Floats]:
+    y = np.asarray(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if y.shape != (n_segments,) or len(classes) != 2:
+        raise ValueError(
+            f"y of shape {y.shape} with {len(classes)} classes must have {n_segments} labels of two classes; "
+            "label every segment, and leave other classes out"
+        )
+    return classes, np.where(codes > 0, 1.0, -1.0)
+
+
+def _recordings(groups: Any, signs: Floats) -> tuple[Any, Integers]:
+    """Names of the recordings and their numbers, after a check that there are enough of them."""
+    names, numbers = np.unique(np.asarray(groups), return_inverse=True)
+    if numbers.shape != signs.shape:
+        raise ValueError(
+            f"groups of shape {numbers.shape} must have {len(signs)} entries; name every segment's recording"
+        )
+    for sign in (-1.0, 1.0):
+        n = len(np.unique(numbers[signs == sign]))
+        if n < 2:
+            raise ValueError(f"{n} recording of one class must be at least 2; record more, nothing judges itself")
+    return names, numbers

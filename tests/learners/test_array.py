@@ -1,0 +1,285 @@
+"""The learner of an array: who did not deliver, whose label is wrong, and what is learned all the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.svm import SVC
+
+from pipeline.learners import ArrayGEMMEDClassifier
+from pipeline.learners._consistency import (
+    _mixture,
+    group_folds,
+    mean_distances,
+    predict_out_of_fold,
+    ridge_map,
+    shuffle_groups,
+)
+from pipeline.learners._labels import label_evidence
+
+RECORDINGS, SEGMENTS, SENSORS, FEATURES = 40, 10, 3, 8
+
+
+def array(seed: int = 0, *, apart: float = 1.3):
+    """Scenes of two classes, each recording with a character of its own, heard by three sensors."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(RECORDINGS), SEGMENTS)
+    y = groups % 2
+    scene = rng.normal(size=(len(y), 6)) + 0.6 * rng.normal(size=(RECORDINGS, 6))[groups]
+    scene[:, :3] += apart * (y[:, None] - 0.5)
+    mixing = np.random.default_rng(99).normal(size=(SENSORS, 6, FEATURES)) / 2
+    X = np.einsum("nd,sdf->nsf", scene, mixing) + 0.15 * rng.normal(size=(len(y), SENSORS, FEATURES))
+    return X, y, groups
+
+
+def fitted(X, y, groups, **settings):
+    return ArrayGEMMEDClassifier(**settings).fit(X, y, groups=groups)
+
+
+def stale(X, groups, sensor: int, share: float, seed: int = 5):
+    """Some recordings of a sensor replaced by those of another time."""
+    rng = np.random.default_rng(seed)
+    X = X.copy()
+    hit = rng.permutation(RECORDINGS)[: round(share * RECORDINGS)]
+    clean = X[:, sensor].reshape(RECORDINGS, SEGMENTS, FEATURES).copy()
+    bad = np.isin(groups, hit)
+    X[:, sensor].reshape(RECORDINGS, SEGMENTS, FEATURES)[hit] = clean[
+        (hit + 1 + 2 * rng.integers(0, 9, len(hit))) % RECORDINGS
+    ]
+    return X, bad
+
+
+@pytest.fixture(scope="module")
+def test_set():
+    return array(1)[:2]
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return fitted(*array())
+
+
+def test_on_clean_data_nothing_is_refused_and_nothing_is_lost(clean, test_set):
+    """Contamination near zero; as accurate as an SVC on all sensors' features side by side."""
+    X, y, _ = array()
+    assert clean.contamination_.max() < 0.02
+    assert clean.wrong_labels_ < 0.05
+    assert (clean.posterior_ < 0.5).mean() < 0.03
+    svc = SVC(C=10, gamma=0.25 / (2 * SENSORS * FEATURES)).fit(X.reshape(len(X), -1), y)
+    assert clean.score(*test_set) > svc.score(test_set[0].reshape(len(test_set[0]), -1), test_set[1]) - 0.02
+
+
+@pytest.mark.parametrize("sensor", [0, 2])
+def test_a_sensor_that_replays_another_time_is_found_though_its_sound_is_nominal(sensor, test_set):
+    """A third of its recordings: found almost without error, counted right, and the other sensors left alone."""
+    X, y, groups = array()
+    X, bad = stale(X, groups, sensor, 0.35)
+    model = fitted(X, y, groups)
+    assert roc_auc_score(bad, -model.evidence_[sensor].log_odds) > 0.98
+    assert model.contamination_[sensor] == pytest.approx(bad.mean(), abs=0.08)
+    others = np.delete(np.arange(SENSORS), sensor)
+    assert model.contamination_[others].max() < 0.05
+    assert (model.delivered_[:, others] < 0.5).mean() < 0.05
+    own_density = NearestNeighbors(n_neighbors=30).fit(X[:, sensor]).kneighbors(X[:, sensor])[0].mean(axis=1)
+    assert roc_auc_score(bad, own_density) < 0.7  # negative control: its own density does not see it
+    alone = SVC(C=10, gamma=0.25 / (2 * FEATURES)).fit(X[:, sensor], y)
+    ours = np.mean((model.sensor_margins(test_set[0])[:, sensor] > 0) == test_set[1])
+    assert ours > alone.score(test_set[0][:, sensor], test_set[1]) + 0.01
+
+
+def test_wrong_labels_are_found_by_recording(test_set):
+    """A fifth of the recordings: most are refused, few others, and the classifier is not worse for it."""
+    X, y, groups = array()
+    wrong = np.isin(groups, np.random.default_rng(3).permutation(RECORDINGS)[:8])
+    given = np.where(wrong, 1 - y, y)
+    model = fitted(X, given, groups)
+    assert roc_auc_score(wrong, -model.label_right_) > 0.95
+    assert (model.label_right_[wrong] < 0.5).mean() >= 0.75
+    assert (model.label_right_[~wrong] > 0.5).mean() > 0.9
+    assert model.wrong_labels_ == pytest.approx(0.2, abs=0.1)
+    believing = fitted(X, given, groups, label_prior=1 - 1e-9, n_rounds=1)
+    assert model.score(*test_set) >= believing.score(*test_set)
+
+
+def test_loud_failures_are_refused():
+    """Segments ten times too large, in one sensor."""
+    X, y, groups = array()
+    bad = np.random.default_rng(7).random(len(y)) < 0.15
+    X[bad, 1] *= 10
+    model = fitted(X, y, groups)
+    assert (model.delivered_[bad, 1] < 0.5).mean() > 0.9
+    assert (model.delivered_[:, [0, 2]] < 0.5).mean() < 0.05
+
+
+def test_absent_sensors_count_for_nothing_and_change_nobody():
+    """NaN is not a value: what would have stood there makes no difference, and margins of others are there."""
+    X, y, groups = array()
+    X[groups < 10, 2] = np.nan
+    model = fitted(X, y, groups)
+    assert (model.posterior_[groups < 10, 2] == 0).all()
+    new = array(1)[0][:20]
+    margins = model.sensor_margins(new)
+    new[:, 1] = np.nan
+    without = model.sensor_margins(new)
+    assert np.isnan(without[:, 1]).all()
+    assert (without[:, [0, 2]] == margins[:, [0, 2]]).all()
+    np.testing.assert_allclose(model.decision_function(new), margins[:, [0, 2]].sum(axis=1))
+    assert np.isnan(model.sensor_probabilities(new)[:, 1]).all()
+
+
+def test_a_sensor_that_was_never_there_is_not_trained():
+    """And does not keep the others from deciding."""
+    X, y, groups = array()
+    X[:, 0] = np.nan
+    model = fitted(X, y, groups)
+    assert model.discriminants_[0] is None
+    assert np.isnan(model.sensor_margins(array(1)[0])[:, 0]).all()
+    assert model.score(*array(1)[:2]) > 0.8
+
+
+def test_one_sensor_is_an_array_too():
+    """There is nobody to compare with: only its own density speaks, and labels are judged all the same."""
+    X, y, groups = array()
+    model = fitted(X[:, :1], y, groups)
+    assert model.evidence_[0].mixture is None
+    assert model.score(array(1)[0][:, :1], array(1)[1]) > 0.75
+
+
+def test_probabilities_agree_with_margins_and_are_calibrated(clean, test_set):
+    """One half where the margin is zero; of the segments given 0.8 or more, at least 0.7 are right."""
+    margins, probabilities = clean.sensor_margins(test_set[0]), clean.sensor_probabilities(test_set[0])
+    assert ((probabilities > 0.5) == (margins > 0)).all()
+    for s in range(SENSORS):
+        sure = probabilities[:, s] > 0.8
+        assert test_set[1][sure].mean() > 0.7
+
+
+def test_repeats_to_the_bit_and_leaves_its_input_alone():
+    """Also with other names for classes and recordings."""
+    X, y, groups = array()
+    X.flags.writeable = False
+    one = fitted(X, y, groups)
+    other = fitted(X, np.array(["human", "with animal"])[y], np.array([f"r{g:03d}" for g in groups]))
+    assert one.posterior_.tobytes() == other.posterior_.tobytes()
+    assert one.decision_function(X).tobytes() == other.decision_function(X).tobytes()
+    assert set(other.predict(X)) == {"human", "with animal"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y, g: (X[:, 0], y, g), "X of shape .400, 8. must be .segments, sensors, features."),
+        (lambda X, y, g: (X, y[:5], g), "must have 400 labels of two classes"),
+        (lambda X, y, g: (X, y * 0, g), "with 1 classes must have 400 labels of two classes"),
+        (lambda X, y, g: (X, y, g[:7]), "groups of shape .7,. must have 400 entries"),
+        (lambda X, y, g: (X, (g == 0).astype(int), g), "1 recording of one class must be at least 2"),
+        (lambda X, y, g: (np.where(X > 3, np.inf, X), y, g), "infinite values; give NaN for a sensor that is absent"),
+    ],
+)
+def test_wrong_input_is_named(change, message):
+    """Shape, classes, groups, values."""
+    X, y, groups = change(*array())
+    with pytest.raises(ValueError, match=message):
+        fitted(X, y, groups)
+
+
+def test_wrong_parameters_and_shapes_are_named(clean):
+    """At fit, and for new segments."""
+    for settings_, message in [
+        ({"label_prior": 1.0}, "label_prior=1.0 must be a number above 0 and below 1"),
+        ({"n_folds": 1}, "n_folds=1 must be a whole number at least 2"),
+        ({"amplitude": 0}, "amplitude=0 must be a number above 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fitted(*array(), **settings_)
+    with pytest.raises(ValueError, match=r"X of shape .5, 2, 8. must be .segments, 3, 8."):
+        clean.predict(np.zeros((5, 2, 8)))
+
+
+# Parts
+
+
+@given(st.integers(0, 1000), st.integers(1, 12))
+@settings(max_examples=30, deadline=None)
+def test_mean_distances_equal_brute_force(seed, k):
+    """To the nearest of other groups only."""
+    rng = np.random.default_rng(seed)
+    A, B = rng.normal(size=(17, 3)), rng.normal(size=(40, 3))
+    a, b = rng.integers(0, 4, 17), rng.integers(0, 4, 40)
+    expected = [np.sort(np.linalg.norm(B[b != a[i]] - A[i], axis=1))[:k].mean() for i in range(17)]
+    np.testing.assert_allclose(mean_distances(A, a, B, b, k), expected, rtol=1e-6)
+
+
+def test_ridge_is_scikit_learns():
+    """With weights, an offset, and the ridge in parts of the total weight."""
+    rng = np.random.default_rng(0)
+    x, t, w = rng.normal(size=(60, 5)) + 3, rng.normal(size=(60, 4)), rng.random(60)
+    peer = Ridge(alpha=0.1 * w.sum()).fit(x, t, sample_weight=w)
+    np.testing.assert_allclose(ridge_map(x, t, w, 0.1)(x), peer.predict(x), atol=1e-9)
+
+
+def test_no_recording_takes_part_in_its_own_prediction():
+    """Whatever is put into a recording, what is predicted for it stays the same."""
+    X, y, groups = array()
+    folds = group_folds(groups, 2.0 * y - 1, 5, np.random.RandomState(0))
+    weights = np.ones(len(y))
+    before = predict_out_of_fold(X[:, 0], X[:, 1], weights, folds)
+    changed = X[:, 1].copy()
+    changed[groups == 4] += 100
+    after = predict_out_of_fold(X[:, 0], changed, np.where(groups == 4, 1e-12, 1.0), folds)
+    np.testing.assert_allclose(
+        after[groups == 4], predict_out_of_fold(X[:, 0], X[:, 1], weights, folds)[groups == 4], atol=0.05
+    )
+    assert np.isfinite(before).all()
+
+
+@given(st.lists(st.integers(2, 9), min_size=4, max_size=12), st.integers(0, 50))
+@settings(max_examples=50, deadline=None)
+def test_folds_keep_recordings_whole_and_shuffling_leaves_them(sizes, seed):
+    """Every fold has whole recordings of both classes; no sample is paired with its own recording."""
+    groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    y = np.where(groups % 2 == 0, 1.0, -1.0)
+    folds = group_folds(groups, y, 2, np.random.RandomState(seed))
+    assert all(len(np.unique(folds[groups == g])) == 1 for g in np.unique(groups))
+    assert all(len(np.unique(y[folds == f])) == 2 for f in np.unique(folds))
+    partner = shuffle_groups(groups, np.random.RandomState(seed))
+    if 2 * max(sizes) <= len(groups):
+        assert (groups[partner] != groups).all()
+        assert sorted(partner) == list(range(len(groups)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.35])
+def test_the_share_of_inconsistent_ratios_is_found(share):
+    """Two normal densities of which one is known; and None where they cannot be told apart."""
+    rng = np.random.default_rng(0)
+    bad = rng.random(2000) < share
+    ratios = np.where(bad, rng.normal(0.1, 0.15, 2000), rng.normal(-0.7, 0.12, 2000))
+    mixture = _mixture(ratios, rng.normal(0.1, 0.15, 2000))
+    assert mixture.contamination == pytest.approx(share, abs=0.02)
+    assert mixture.consistent[0] == pytest.approx(-0.7, abs=0.02)
+    assert (mixture.log_likelihood_ratio(ratios)[bad] < 0).mean() > 0.98 if share else True
+    assert _mixture(rng.normal(0.1, 0.15, 500), rng.normal(0.1, 0.15, 500)) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+def test_the_share_of_wrong_labels_is_found(share):
+    """Margins and their mirror image; difficult recordings of a clean set are not refused."""
+    rng = np.random.default_rng(1)
+    wrong = rng.random(400) < share
+    margins = np.where(wrong, -1, 1) * rng.normal(0.8, 0.4, 400)
+    log_odds, found = label_evidence(margins, np.ones(400, bool), 0.95)
+    assert found == pytest.approx(wrong.mean(), abs=0.03)
+    assert (log_odds[~wrong] > 0).mean() > 0.96
+    assert (log_odds[wrong] < 0).mean() > 0.9 if share else True
+
+
+def test_recordings_nobody_heard_keep_the_odds_of_all():
+    """Neither refused nor vouched for."""
+    margins = np.append(np.random.default_rng(1).normal(0.8, 0.3, 50), np.nan)
+    log_odds, wrong = label_evidence(margins, np.isfinite(margins), 0.95)
+    assert log_odds[-1] == pytest.approx(np.log((1 - wrong) / wrong))
