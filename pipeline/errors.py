@@ -3,7 +3,8 @@
 GemmedError
 ├── UsageError      a command or a file that cannot be used as given
 ├── SettingsError   a setting outside its range
-└── SourceError     sound that cannot be had
+├── SourceError     sound that cannot be had
+└── ModelError      a model that cannot be loaded or stored
 """
 
 
@@ -21,3 +22,7 @@ class SettingsError(GemmedError):
 
 class SourceError(GemmedError):
     """Sound that cannot be had."""
+
+
+class ModelError(GemmedError):
+    """A model that cannot be loaded or stored."""

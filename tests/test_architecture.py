@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "stages": {"errors", "events", "grid", "protocols"},
     "simulation": {"errors", "events", "grid", "plotting", "workers"},
     "sources": {"errors", "events", "simulation"},
+    "training": {"errors", "events", "grid", "learners"},
     "reproduction": {"errors", "learners", "plotting", "workers"},
 }
 

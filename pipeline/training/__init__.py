@@ -1,0 +1,1 @@
+"""From labelled recordings to a model."""
