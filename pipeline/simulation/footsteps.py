@@ -121,7 +121,7 @@ def draw_walker(rng: np.random.Generator, *, animal: bool, surface_name: str, du
         middle_seconds=duration_seconds / 2,
     )
     foot = Foot(
-        level_db=float(rng.normal(60, 2)) + surface.loudness_db,
+        level_db=float(rng.normal(66, 2)) + surface.loudness_db,
         resonance_hz=float(np.clip(surface.resonance_hz * np.exp(rng.normal(0, 0.2)), 20, 90)),
         ringing_seconds=surface.ringing_seconds * float(np.exp(rng.normal(0, 0.2))),
         noise_band_hz=_coloured(surface.noise_band_hz, float(rng.normal(0, 0.2))),

@@ -19,7 +19,7 @@ from pipeline.simulation.weather import Weather, background, birds, draw_weather
 
 HUMAN, HUMAN_WITH_ANIMAL = "human", "human_animal"
 ANIMAL_SHARE = 66 / 150  # of the subjects of the published recordings
-FULL_SCALE_PA = 0.5  # 88 dB
+FULL_SCALE_PA = 1.0  # 94 dB
 _LOWEST_HZ = 25.0
 _MOST_SAMPLES = 20_000_000
 _MOST_SENSORS = 64
