@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from pipeline.learners._graphs import Flags, Floats, Integers
+from pipeline.learners._robust import robust_spread
 
 N_NEIGHBORS = 10
 _RIDGES = (0.1, 1.0)  # in parts of the total weight
@@ -56,7 +57,6 @@ class SensorEvidence:
     log_odds: Floats
     """To be added to those of the prior that the sensor delivered the scene."""
     ratios: Floats
-    own_log_distance: Floats
     mixture: Mixture | None
     """None where the ratios cannot tell, or there is no other sensor."""
 
@@ -93,8 +93,7 @@ def _of_sensor(
     own, here = X[:, sensor], present[:, sensor]
     trusted = weights[:, sensor] > 0.5
     if trusted.sum() <= N_NEIGHBORS:
-        unknown = np.full(len(X), np.nan)
-        return SensorEvidence(np.zeros(len(X)), unknown, unknown, None)
+        return SensorEvidence(np.zeros(len(X)), np.full(len(X), np.nan), None)
     d_own = np.full(len(X), np.nan)
     d_own[here] = mean_distances(own[here], groups[here], own[trusted], groups[trusted])
     log_own = np.log(np.maximum(d_own, 1e-12))
@@ -114,7 +113,7 @@ def _of_sensor(
             d = mean_distances(values[rows], groups[rows], residual[good], groups[good])
             target[rows] = np.minimum(target[rows], np.log(np.maximum(d, 1e-12)) - log_own[rows])
     mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)])
-    return SensorEvidence(_log_odds(ratios, z, mixture, prior), ratios, log_own, mixture)
+    return SensorEvidence(_log_odds(ratios, z, mixture, prior), ratios, mixture)
 
 
 def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float) -> Floats:
@@ -151,11 +150,11 @@ def _mixture(ratios: Floats, inconsistent: Floats) -> Mixture | None:
     """Fit the consistent density and the share of inconsistent samples by EM; None where they are not told apart."""
     if len(ratios) < 2 * N_NEIGHBORS or len(inconsistent) < 2 * N_NEIGHBORS:
         return None
-    m1, s1 = float(np.median(inconsistent)), max(_spread(inconsistent), 1e-3)
+    m1, s1 = float(np.median(inconsistent)), max(float(robust_spread(inconsistent)), 1e-3)
     low = ratios[ratios < m1 - s1]
     if len(low) < 0.2 * len(ratios):
         return None
-    m0, s0, p1 = float(np.median(low)), _spread(low), 0.1
+    m0, s0, p1 = float(np.median(low)), float(robust_spread(low)), 0.1
     m0, s0 = min(m0, m1 - 0.1), float(np.clip(s0, 0.05, 0.5))
     for _ in range(60):
         bad = p1 * np.exp(_log_normal(ratios, m1, s1))
@@ -174,13 +173,9 @@ def _log_normal(x: Floats, mean: float, spread: float) -> Floats:
     return density
 
 
-def _spread(values: Floats) -> float:
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
-
-
 def robust_z(values: Floats, among: Flags) -> Floats:
     """Deviations from the median of some values, in their robust spreads."""
-    z: Floats = (values - np.median(values[among])) / max(_spread(values[among]), 1e-12)
+    z: Floats = (values - np.median(values[among])) / max(float(robust_spread(values[among])), 1e-12)
     return z
 
 
@@ -214,11 +209,13 @@ def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: 
     return best
 
 
+@dataclass(frozen=True, slots=True)
 class RidgeMap:
     """A linear map with an offset."""
 
-    def __init__(self, matrix: Floats, source_mean: Floats, target_mean: Floats) -> None:
-        self.matrix, self.source_mean, self.target_mean = matrix, source_mean, target_mean
+    matrix: Floats
+    source_mean: Floats
+    target_mean: Floats
 
     def __call__(self, source: Floats) -> Floats:
         predicted: Floats = (source - self.source_mean) @ self.matrix + self.target_mean

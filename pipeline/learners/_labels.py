@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._robust import robust_spread
 
 _STEPS = 100
 _LARGEST_LLR = 8.0
@@ -24,8 +25,7 @@ def label_evidence(margins: Floats, known: Flags, prior: float) -> tuple[Floats,
     m = margins[known]
     wrong, mean, spread = 1 - prior, 1e-3, 1.0
     if len(m):
-        centre = float(np.median(m))
-        mean, spread = max(centre, 1e-3), max(1.4826 * float(np.median(np.abs(m - centre))), 1e-3)
+        mean, spread = max(float(np.median(m)), 1e-3), max(float(robust_spread(m)), 1e-3)
     for _ in range(_STEPS if len(m) else 0):
         right = expit(logit(1 - wrong) + 2 * mean * m / spread**2)
         mean = max(float(np.mean((2 * right - 1) * m)), 1e-3)

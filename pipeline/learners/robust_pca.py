@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.learners import _checks
 from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._robust import robust_spread
 
 _DEFAULT_COMPONENTS = 50
 _CUTOFF = 4.0  # robust standard deviations of the logarithm of a distance
 _ROUNDS = 10
-_SPREAD_OF_MAD = 1.4826  # makes the median absolute deviation of a normal sample its standard deviation
 
 
 class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -123,7 +123,7 @@ def _belonging(X: Floats, n_components: int) -> Flags:
 def _outlyingness(offsets: Floats, axes: Floats, kept: Flags) -> Floats:
     """How far a sample lies within the axes or beyond them, compared with those kept so far."""
     scores = offsets @ axes.T
-    spread = _robust_spread(scores[kept])
+    spread = robust_spread(scores[kept])
     within = np.linalg.norm(scores / np.maximum(spread, 1e-9 * spread.max(initial=1e-300)), axis=1)
     beyond = np.sqrt(np.maximum(np.sum(offsets**2, axis=1) - np.sum(scores**2, axis=1), 0.0))
     negligible = max(1e-6 * float(np.median(np.linalg.norm(offsets, axis=1))), 1e-300)
@@ -133,14 +133,9 @@ def _outlyingness(offsets: Floats, axes: Floats, kept: Flags) -> Floats:
 def _excess(distances: Floats, kept: Flags, negligible: float) -> Floats:
     """How far a logarithmic distance lies above the median of the kept, in spreads; 0 if half of them are equal."""
     logs = np.log(np.maximum(distances, negligible))
-    spread = _robust_spread(logs[kept])
+    spread = robust_spread(logs[kept])
     excess: Floats = (logs - np.median(logs[kept])) / spread if spread > 0 else np.zeros(len(logs))
     return excess
-
-
-def _robust_spread(values: Floats) -> Floats:
-    spread: Floats = _SPREAD_OF_MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
-    return spread
 
 
 def _principal_axes(X: Floats, n_components: int) -> tuple[Floats, Floats]:

@@ -1,0 +1,16 @@
+"""Spread that a few wild values do not move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.learners._graphs import Floats
+
+_OF_A_NORMAL_SAMPLE = 1.4826
+
+
+def robust_spread(values: Floats) -> Any:
+    """Median absolute deviation along the first axis, scaled to the standard deviation of a normal sample."""
+    return _OF_A_NORMAL_SAMPLE * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
