@@ -19,13 +19,14 @@ MAY_IMPORT = {
     "protocols": set(),
     "grid": {"errors"},
     "plotting": {"errors"},
+    "files": set(),
     "workers": {"errors"},
     "learners": set(),
     "stages": {"errors", "events", "grid", "protocols"},
-    "simulation": {"errors", "events", "grid", "plotting", "workers"},
+    "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
     "sources": {"errors", "events", "simulation"},
     "training": {"errors", "events", "grid", "learners"},
-    "reproduction": {"errors", "learners", "plotting", "workers"},
+    "reproduction": {"errors", "files", "learners", "plotting", "workers"},
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UsageError
+from pipeline.files import write_whole
 
 
 class TrialStore:
@@ -53,18 +53,8 @@ class TrialStore:
 
     def _rewrite(self) -> None:
         """Replace the file by its readable part, atomically."""
-        fresh = self._path.with_suffix(".partial")
-        try:
-            with fresh.open("w", encoding="utf-8") as file:
-                file.write(json.dumps({"plan": self._plan}) + "\n")
-                for key, records in self.done.items():
-                    file.write(_line(key, records))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
+        lines = [json.dumps({"plan": self._plan}) + "\n", *(_line(key, records) for key, records in self.done.items())]
+        write_whole(self._path, "".join(lines).encode())
 
     def add(self, key: str, records: list[dict[str, Any]]) -> None:
         self.done[key] = records

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from pipeline import __version__
 from pipeline.errors import UsageError
+from pipeline.files import write_whole
 from pipeline.simulation.faults import Episode
 from pipeline.simulation.scene import ANIMAL_SHARE, HUMAN, HUMAN_WITH_ANIMAL, Site, episodes_of, record
 from pipeline.workers import finished, progress_bar
@@ -124,7 +124,7 @@ def _claim(dataset: Dataset, out: Path, *, restart: bool) -> None:
         _forget(out)
     elif note.exists():
         _compare(note, wanted)
-    _write(note, (json.dumps(wanted, indent=1) + "\n").encode())
+    write_whole(note, (json.dumps(wanted, indent=1) + "\n").encode())
 
 
 def _forget(out: Path) -> None:
@@ -160,21 +160,7 @@ def _write_recording(dataset: Dataset, out: Path, labels: Sequence[str], number:
     # Into memory first: Python, unlike libsndfile, tells what is wrong with a disk.
     encoded = io.BytesIO()
     soundfile.write(encoded, samples.T, dataset.site.rate_hz, subtype="PCM_16", format=dataset.format.upper())
-    _write(out / dataset.file(number), encoded.getvalue())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when two do it at once or the power fails."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    write_whole(out / dataset.file(number), encoded.getvalue())
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -182,7 +168,7 @@ def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[obje
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
-    _write(path, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode())
 
 
 def _label_rows(dataset: Dataset, labels: Sequence[str]) -> list[Sequence[object]]:
