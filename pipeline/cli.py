@@ -186,6 +186,165 @@ def simulate(
         console.print(f"written: {out}; {told}", soft_wrap=True, highlight=False)
 
 
+Recordings = Annotated[
+    list[Path], typer.Argument(metavar="RECORDINGS...", help="Sound files, or a directory of them.", show_default=False)
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="How file names are read: {recording}, {sensor}, {time:%Y%m%d_%H%M%S}; without it a file is a recording.",
+    ),
+]
+ModelDirectory = Annotated[
+    Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
+]
+Jobs = Annotated[int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")]
+
+
+@app.command()
+@_flowing
+def train(
+    recordings: Recordings,
+    labels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Table recording,start_seconds,end_seconds,label; or Audacity label tracks, one file or a directory.",
+        ),
+    ],
+    model: Annotated[Path, typer.Option(metavar="DIR", show_default=False, help="A new directory for the model.")],
+    pattern: Pattern = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="A,B", help="The two labels to tell apart, if there are more.")
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            parser=_at_least(2000, 16000, 96000), metavar="HZ", help="Resample to so many samples per second."
+        ),
+    ] = None,
+    segment_seconds: Annotated[float, typer.Option(metavar="S", help="Length of a segment.")] = 2.0,
+    window_seconds: Annotated[
+        float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")
+    ] = 1.5,
+    overlap: Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")] = 0.75,
+    components: Annotated[
+        int, typer.Option(parser=_at_least(1, 50), metavar="N", help="Principal components of each sensor.")
+    ] = 50,
+    most_segments: Annotated[
+        int,
+        typer.Option(parser=_at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen."),
+    ] = 3000,
+    folds: Annotated[
+        int, typer.Option(parser=_at_least(0, 5), metavar="N", help="Folds of the validation, 0 for none.")
+    ] = 5,
+    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of folds and shuffling.")] = 0,
+    jobs: Jobs = None,
+) -> None:
+    """Learn a model from labelled recordings, some of which may come from failing sensors or have wrong labels.
+
+    Segments that a sensor did not deliver, and labels that all sensors contradict, are recognised and refused. The
+    model is validated on recordings that were left out, and stored in a new directory that is never changed.
+    """
+    from rich.console import Console
+
+    with _errors_for_people():
+        from pipeline.service.tables import training_table
+        from pipeline.service.train import Plan
+        from pipeline.service.train import train as train_model
+        from pipeline.sources.files import find_recordings
+        from pipeline.training.labels import read_labels
+
+        plan = Plan(
+            classes=tuple(part.strip() for part in classes.split(",")) if classes else None,
+            segment_seconds=segment_seconds,
+            window_seconds=window_seconds,
+            overlap=overlap,
+            components=components,
+            most_segments=most_segments,
+            folds=folds,
+            seed=seed,
+        )
+        console = Console()
+        listing = find_recordings(recordings, pattern=pattern)
+        trained = train_model(
+            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=jobs or os.cpu_count() or 1, console=console
+        )
+        console.print(training_table(trained))
+        for name in trained.notes["doubted_recordings"]:
+            console.print(f"the label of {name} is doubted: all sensors contradict it", highlight=False)
+        console.print(f"written: {model}, model {trained.name}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+@_flowing
+def replay(
+    recordings: Recordings,
+    model: ModelDirectory,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where decisions go, one JSON object a line; - for standard output.")
+    ] = Path("decisions.jsonl"),
+    pattern: Pattern = None,
+    alpha: Annotated[
+        float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")
+    ] = 0.01,
+    confidence: Annotated[float, typer.Option(metavar="P", help="No label below this probability, 0.5 to 1.")] = 0.6,
+    fusion: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="votes: sensors decide and are weighed; features: one classifier for all."),
+    ] = "votes",
+    mask: Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="NAME=VALUE",
+            help="Decide again with mask=2, alpha=0.005, confidence=0.8 or fusion=features, and show the difference.",
+        ),
+    ] = None,
+    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+    block_samples: Annotated[
+        int | None,
+        typer.Option(
+            parser=_at_least(1, 4096), metavar="N", help="Read so many samples at a time; changes no decision."
+        ),
+    ] = None,
+    jobs: Jobs = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard decisions of an earlier replay in FILE.")] = False,
+) -> None:
+    """Decide about recorded sound with the stages of the daemon; the same bytes every time.
+
+    An interrupted replay continues when started again with the same options. Exit code 0: everything was decided;
+    3: some sound could not be used; 4: there was nothing that could be decided; 1: nothing was replayed.
+    """
+    from rich.console import Console
+
+    with _errors_for_people():
+        from pipeline.service.assembly import Choices
+        from pipeline.service.replay_command import run_replay
+        from pipeline.service.what_if import changed
+
+        choices = changed(
+            Choices(alpha=alpha, least_confidence=confidence, fusion=fusion), [f"mask={mask}"] if mask else []
+        )
+        code = run_replay(
+            recordings,
+            model,
+            out,
+            choices,
+            what_if=what_if or [],
+            pattern=pattern,
+            resample=resample,
+            block_samples=block_samples,
+            jobs=jobs or os.cpu_count() or 1,
+            restart=restart,
+            console=Console(stderr=str(out) == "-"),
+        )
+    raise typer.Exit(code)
+
+
 class _errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Samples: TypeAlias = NDArray[np.float32]
+Numbers: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
@@ -45,6 +47,15 @@ class RecordingStarted:
     rate_hz: int
     sensors: tuple[str, ...]
     started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFinished:
+    """No more of a recording will come: how long it was, and a fingerprint of its sound."""
+
+    recording: str
+    samples: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,15 +112,19 @@ class TrustChanged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A stretch of sound and its strongest window; a sensor is present if it delivered all of the stretch."""
+    """A stretch of sound and its strongest window; a sensor is present if it delivered all of the stretch.
+
+    Trusted sensors are those that nobody has masked.
+    """
 
     span: Span
     window: Span
     samples: Samples  # (sensors, len(span))
     present: Mask
+    trusted: Mask
 
     def __post_init__(self) -> None:
-        _freeze(self, "samples", "present")
+        _freeze(self, "samples", "present", "trusted")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,9 +135,10 @@ class Cepstra:
     window: Span
     values: Samples  # (sensors, frames, coefficients)
     present: Mask
+    trusted: Mask
 
     def __post_init__(self) -> None:
-        _freeze(self, "values", "present")
+        _freeze(self, "values", "present", "trusted")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +149,81 @@ class Features:
     window: Span
     values: Samples  # (sensors, components)
     present: Mask
+    trusted: Mask
 
     def __post_init__(self) -> None:
-        _freeze(self, "values", "present")
+        _freeze(self, "values", "present", "trusted")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Screened:
+    """How usual a segment is for each sensor, as conformal p-values; NaN where there is nothing to compare it with."""
+
+    features: Features
+    p_own: Numbers  # among what the sensor delivered before
+    p_others: Numbers  # given what the other trusted sensors delivered just now
+    p_values: Numbers  # both together
+    calibrating: Mask  # sensors that have no reference yet
+
+    def __post_init__(self) -> None:
+        _freeze(self, "p_own", "p_others", "p_values", "calibrating")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """What each sensor alone makes of a segment; NaN where it is absent or was never trained."""
+
+    screened: Screened
+    margins: Numbers  # positive for the second class
+    log_odds: Numbers  # the same, calibrated on recordings that were left out
+
+    def __post_init__(self) -> None:
+        _freeze(self, "margins", "log_odds")
+
+
+class Role(StrEnum):
+    """What a sensor contributed to a decision, or why nothing."""
+
+    USED = "used"
+    ABSENT = "absent"  # it did not deliver all of the segment
+    MASKED = "masked"  # it is not trusted, whoever said so
+    CALIBRATING = "calibrating"  # it has no reference yet
+    UNTRAINED = "untrained"  # training believed too little of it to learn from
+    ANOMALOUS = "anomalous"  # the screen refuses this segment of it
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A label with its probability; no label if the sensors cannot tell, with the reason."""
+
+    label: str | None
+    probability: float | None  # of the label; without one, of the likelier class, if any sensor had a say
+    log_odds: float | None  # of the second class
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What the array makes of a segment, how far each sensor was believed, and what it would be without each."""
+
+    verdicts: Verdicts
+    outcome: Outcome
+    weights: Numbers  # 0 to 1
+    roles: tuple[Role, ...]
+    without: tuple[Outcome, ...]
+
+    def __post_init__(self) -> None:
+        _freeze(self, "weights")
+
+    @property
+    def features(self) -> Features:
+        return self.verdicts.screened.features
+
+    @property
+    def sensors_used(self) -> int:
+        return self.roles.count(Role.USED)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether a sensor of the array had no say."""
+        return self.sensors_used < len(self.roles)

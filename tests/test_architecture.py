@@ -26,6 +26,21 @@ MAY_IMPORT = {
     "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
     "sources": {"errors", "events", "simulation"},
     "training": {"errors", "events", "grid", "learners"},
+    "sinks": {"errors", "events", "protocols"},
+    "service": {
+        "errors",
+        "events",
+        "files",
+        "grid",
+        "learners",
+        "plotting",
+        "protocols",
+        "sinks",
+        "sources",
+        "stages",
+        "training",
+        "workers",
+    },
     "reproduction": {"errors", "files", "learners", "plotting", "workers"},
 }
 

@@ -54,6 +54,12 @@ def fit_slopes(decision: Floats, y: Floats, weights: Floats) -> Floats:
     return np.array(slopes)
 
 
+def log_odds(decision: Floats, slopes: Floats) -> Floats:
+    """Of y = +1, for decision values."""
+    odds: Floats = decision * np.where(decision < 0, slopes[0], slopes[1])
+    return odds
+
+
 def probability(decision: Floats, slopes: Floats) -> Floats:
     """P(y = +1) for decision values."""
-    return expit(decision * np.where(decision < 0, slopes[0], slopes[1]))
+    return expit(log_odds(decision, slopes))

@@ -105,7 +105,7 @@ def _of_sensor(
         good = both & (pair > 0.5)
         if good.sum() <= N_NEIGHBORS:
             continue
-        predicted = predict_out_of_fold(X[:, other], own, np.where(both, pair, 0.0), folds)
+        predicted, _ = predict_out_of_fold(X[:, other], own, np.where(both, pair, 0.0), folds)
         residual = own - predicted
         exchanged = own - predicted[shuffled]
         strange = here & present[shuffled, other] & (groups[shuffled] != groups)
@@ -193,10 +193,10 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
     return found
 
 
-def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> Floats:
-    """Ridge prediction of the target from the source, by regressions that did not see the fold; the better ridge."""
+def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
+    """Ridge prediction of the target from the source, by regressions that did not see the fold; and the ridge used."""
     best: Floats = np.full(target.shape, np.nan)
-    best_error = np.inf
+    best_error, best_ridge = np.inf, _RIDGES[0]
     for ridge in _RIDGES:
         predicted = np.full(target.shape, np.nan)
         for fold in np.unique(folds):
@@ -205,8 +205,8 @@ def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: 
         used = weights > 0
         error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
         if error < best_error:
-            best, best_error = predicted, error
-    return best
+            best, best_error, best_ridge = predicted, error, ridge
+    return best, best_ridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +214,10 @@ class RidgeMap:
     """A linear map with an offset."""
 
     matrix: Floats
-    source_mean: Floats
-    target_mean: Floats
+    offset: Floats
 
     def __call__(self, source: Floats) -> Floats:
-        predicted: Floats = (source - self.source_mean) @ self.matrix + self.target_mean
+        predicted: Floats = source @ self.matrix + self.offset
         return predicted
 
 
@@ -230,7 +229,8 @@ def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> 
     source_mean, target_mean = (w * source[used]).sum(axis=0) / total, (w * target[used]).sum(axis=0) / total
     x, t = source[used] - source_mean, target[used] - target_mean
     gram = (w * x).T @ x + ridge * total * np.eye(x.shape[1])
-    return RidgeMap(np.linalg.solve(gram, (w * x).T @ t), source_mean, target_mean)
+    matrix = np.linalg.solve(gram, (w * x).T @ t)
+    return RidgeMap(matrix, target_mean - source_mean @ matrix)
 
 
 def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:

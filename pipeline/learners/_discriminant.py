@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.learners import _checks
-from pipeline.learners._calibration import fit_slopes, probability
+from pipeline.learners._calibration import fit_slopes, log_odds, probability
 from pipeline.learners._checks import TrainingSet
 from pipeline.learners._geometry import Geometry
 from pipeline.learners._graphs import Floats, Integers
@@ -41,6 +41,10 @@ class Discriminant:
                 block = block[:, self.columns]
             out[start : start + _BLOCK] = self.kernel(block, self.basis) @ self.coefficients + self.offset
         return out
+
+    def log_odds(self, decision: Floats) -> Floats:
+        """Of the second class, calibrated."""
+        return log_odds(decision, self.slopes)
 
     def probabilities(self, X: Floats) -> Floats:
         """Shape (n_samples, 2)."""

@@ -72,6 +72,9 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         Estimated share of recordings with a wrong label.
     evidence_ : list of SensorEvidence
         Log odds, ratios and their mixture, for each sensor.
+    folds_ : ndarray of shape (n_segments,)
+    out_of_fold_log_odds_ : ndarray of shape (n_segments, n_sensors)
+        Calibrated, by classifiers that did not see the fold; NaN where a sensor is absent or could not be trained.
     width_, C_ : float
         Kernel width, relative to one over the median squared distance, and cost; common to all sensors.
 
@@ -142,10 +145,14 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         self._judge_labels(sensors, groups, folds, len(names))
         self.posterior_ = self.label_right_[:, None] * self.delivered_
         self.width_, self.C_ = _tuned(sensors, self.posterior_, folds)
-        self.discriminants_ = [
-            sensor.discriminant(self.posterior_[:, s], folds, self.width_, self.C_) if sensor else None
-            for s, sensor in enumerate(sensors)
-        ]
+        self.folds_, self.out_of_fold_log_odds_ = folds, np.full(present.shape, np.nan)
+        self.discriminants_: list[Discriminant | None] = [None] * len(sensors)
+        for s, sensor in enumerate(sensors):
+            if sensor:
+                honest = sensor.cross_fitted(self.posterior_[:, s], folds, self.width_, self.C_)
+                found = sensor.discriminant(self.posterior_[:, s], honest, self.width_, self.C_)
+                self.discriminants_[s] = found
+                self.out_of_fold_log_odds_[present[:, s], s] = found.log_odds(honest[present[:, s]])
         return self
 
     def _check_parameters(self) -> None:
@@ -205,6 +212,17 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
 
 
+def fit_machine(
+    X: Floats, signs: Floats, weights: Floats, folds: Integers, *, amplitude: float = 0.3
+) -> Discriminant | None:
+    """One weighted kernel MED, kernel and cost chosen on left-out recordings; None if too little is believed."""
+    sensor = _Sensor.of(X, signs, weights, amplitude)
+    if sensor is None:
+        return None
+    machine = _tuned([sensor], weights[:, None], folds)
+    return sensor.discriminant(weights, sensor.cross_fitted(weights, folds, *machine), *machine)
+
+
 @dataclass(slots=True)
 class _Sensor:
     """Training samples of one sensor, and the kernel matrix of the width that was asked for last."""
@@ -249,8 +267,9 @@ class _Sensor:
             honest[away] = self.solve(np.where(away, 0.0, weights), width, C)[1].decision[away]
         return honest
 
-    def discriminant(self, weights: Floats, folds: Integers, width: float, C: float) -> Discriminant:
-        slopes = fit_slopes(self.cross_fitted(weights, folds, width, C), self.y, weights)
+    def discriminant(self, weights: Floats, honest: Floats, width: float, C: float) -> Discriminant:
+        """Trained on everything; calibrated on the decisions of classifiers that had not seen the sample."""
+        slopes = fit_slopes(honest, self.y, weights)
         problem, solution = self.solve(weights, width, C)
         coefficients = problem.amplitude * weights * solution.multipliers * self.y
         used = np.flatnonzero(coefficients)

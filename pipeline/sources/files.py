@@ -16,7 +16,7 @@ from pipeline.sources._chunks import Chunk, channel_names, cut, require
 from pipeline.sources._listing import Listing, Piece, Recording, find_recordings
 from pipeline.sources._tracks import READ_FRAMES, Feed, Track, open_track
 
-__all__ = ["FileSource", "Listing", "Piece", "Recording", "find_recordings"]
+__all__ = ["FileSource", "Listing", "Piece", "Recording", "find_recordings", "sound_seconds"]
 
 
 class FileSource:
@@ -62,7 +62,7 @@ class FileSource:
 
     def _play(self) -> Generator[object, None, None]:
         yield from self.listing.troubles
-        rate_hz, n_sensors = self._format()
+        rate_hz, n_sensors = self.format()
         usable, reason = False, ""
         for recording in self.listing.recordings:
             for fact in _Playback(self, recording, rate_hz, n_sensors).facts():
@@ -74,7 +74,8 @@ class FileSource:
             n_files = sum(1 for recording in self.listing.recordings for _ in _files(recording))
             raise SourceError(f"none of {n_files} sound files could be used; {reason or 'give at least one'}")
 
-    def _format(self) -> tuple[int, int]:
+    def format(self) -> tuple[int, int]:
+        """Samples per second and number of sensors."""
         if self.rate_hz is not None and self.n_sensors is not None:
             return self.rate_hz, self.n_sensors
         for recording in self.listing.recordings:
@@ -202,6 +203,21 @@ def _without_first(n: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         skipped = min(n, chunk.n)
         n -= skipped
         yield chunk.part(skipped, chunk.n)
+
+
+def sound_seconds(recording: Recording) -> float:
+    """How long the files of a recording are; what cannot be read has no length."""
+    total = 0.0
+    for piece in recording.pieces:
+        longest = 0.0
+        for path in filter(None, piece.files):
+            try:
+                with open_track(path) as track:
+                    longest = max(longest, track.length(track.rate_hz) / track.rate_hz)
+            except SourceError:
+                continue
+        total += longest
+    return total
 
 
 def _files(recording: Recording) -> Iterator[Path]:

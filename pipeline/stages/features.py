@@ -55,7 +55,7 @@ class Mfcc:
         values = frames[:, first : first + self._grid.window_frames].copy()
         if not segment.present.all():
             values[~segment.present] = np.nan
-        return [Cepstra(span=segment.span, window=segment.window, values=values, present=segment.present)]
+        return [Cepstra(segment.span, segment.window, values, segment.present, segment.trusted)]
 
     def flush(self) -> list[object]:
         self._frames, self._start = None, 0
@@ -102,7 +102,7 @@ class Projection:
             )
         vectors = cepstra.values.reshape(len(cepstra.values), -1) - self._means
         values = np.stack([axes @ vector for axes, vector in zip(self._axes, vectors, strict=True)])
-        return [Features(span=cepstra.span, window=cepstra.window, values=values, present=cepstra.present)]
+        return [Features(cepstra.span, cepstra.window, values, cepstra.present, cepstra.trusted)]
 
     def flush(self) -> list[object]:
         return []

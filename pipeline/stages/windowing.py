@@ -68,12 +68,12 @@ class Windowing:
         return segments
 
     def _segment(self, buffer: _Buffer) -> list[Segment]:
-        trusted = self._trust.at(buffer.start)
+        trusted = self._trust.at(buffer.start, buffer.n_sensors)
         if not buffer.complete.any():
             return []
         sums, squares = buffer.moments()
         present = buffer.complete & np.isfinite(squares).all(axis=1)
-        voters = present if trusted is None or not (present & trusted).any() else present & trusted
+        voters = present & trusted if (present & trusted).any() else present
         if not present.any():
             return []
         first = strongest_window(sums[voters], squares[voters], hop=self._grid.hop, width=self._grid.window_hops)
@@ -84,6 +84,7 @@ class Windowing:
                 window=Span(start, start + self._grid.window),
                 samples=buffer.samples,
                 present=present,
+                trusted=trusted,
             )
         ]
 
@@ -102,12 +103,12 @@ class _Trust:
         if known is None or known.sample <= change.sample:
             self._changes[segment] = change
 
-    def at(self, start: int) -> Mask | None:
-        """Who is trusted in the segment from `start` on, None if nobody ever said; what came before is forgotten."""
+    def at(self, start: int, n_sensors: int) -> Mask:
+        """Who is trusted in the segment from `start` on, all if nobody ever spoke; what came before is forgotten."""
         past = [segment for segment in self._changes if segment * self._stride <= start]
         for segment in sorted(past)[:-1]:
             del self._changes[segment]
-        return self._changes[max(past)].trusted if past else None
+        return self._changes[max(past)].trusted if past else np.ones(n_sensors, np.bool_)
 
 
 class _Buffer:

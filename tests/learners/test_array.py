@@ -231,7 +231,7 @@ def test_no_recording_takes_part_in_its_own_prediction():
     expected = [ridge_map(X[~away, 0], X[~away, 1], weights[~away], ridge)(X[away, 0]) for ridge in (0.1, 1.0)]
     for change in (0.0, 100.0):
         target = X[:, 1] + change * away[:, None]
-        found = predict_out_of_fold(X[:, 0], target, weights, folds)[away]
+        found = predict_out_of_fold(X[:, 0], target, weights, folds)[0][away]
         assert min(np.abs(found - prediction).max() for prediction in expected) < 1e-12
 
 

@@ -1,0 +1,274 @@
+"""Conformal screen of an array: is a sensor's segment like what it delivered before, and does it fit the others?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.learners._compiled import compiled
+from pipeline.learners._consistency import N_NEIGHBORS, mean_distances, predict_out_of_fold, ridge_map
+from pipeline.learners._graphs import Flags, Floats, Integers
+
+Singles = NDArray[np.float32]
+
+FEWEST_SEGMENTS = 20
+"""Fewer believed segments are no reference."""
+_NEAREST = 1e-12
+_STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
+
+
+@dataclass(frozen=True, slots=True)
+class SensorPValues:
+    """Conformal p-values of one segment, one for each sensor; NaN where there is nothing to go by."""
+
+    own: Floats
+    """Of the distance to what the sensor delivered before."""
+    others: Floats
+    """Of the distance to what the other sensors let expect, relative to that."""
+    both: Floats
+    """Of the smaller of the two."""
+
+
+@dataclass(frozen=True)
+class ArrayScreen:
+    """Reference segments of an array, and p-values of new segments against them.
+
+    A sensor's features x_s have the mean distance d(x_s) to their nearest neighbours in the reference. A stale buffer
+    or a swapped cable lies as near as any other sound; so the same is asked of what is left of x_s once another
+    sensor k has predicted it. ``r_s|k = log d(residual) - log d(x_s)`` is small if both heard one scene. Agreement with
+    one sensor is enough: ``r_s = min over k``.
+
+    Every reference segment was measured against other recordings, by predictions that did not see its own. A new one is
+    measured likewise, and its rank among them is its p-value, ``(1 + #{at least as far out}) / (n + 1)``. Ranks are
+    taken over the very partners that a sensor has at the moment: where one is masked or absent, the others are judged
+    by what is normal without it, and their false-alarm rate stays what it was.
+    """
+
+    features: Singles  # (sensors, features, segments)
+    residuals: Singles  # (sensors, partners, features, segments)
+    maps: Floats  # (sensors, partners, features of the partner, features of the sensor)
+    offsets: Floats  # (sensors, partners, features)
+    own: Floats  # (segments, sensors): log d(x_s), NaN where the sensor is not believed
+    ratios: Floats  # (segments, sensors, partners): r_s|k, NaN where one of them is not believed
+    _tables: dict[tuple[int, bytes], _Ranks] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def learn(cls, X: Floats, weights: Floats, groups: Integers, folds: Integers) -> Self:
+        """From features (segments, sensors, features) and how far each sensor is believed there (segments, sensors).
+
+        A sensor that is believed by one half or less is no reference there for anybody; what it says may be NaN.
+        """
+        n_segments, n_sensors, n_features = X.shape
+        believed = weights > 0.5
+        X = np.where(believed[:, :, None], X, 0.0)
+        screen = cls(
+            features=np.ascontiguousarray(X.transpose(1, 2, 0), np.float32),
+            residuals=np.zeros((n_sensors, n_sensors, n_features, n_segments), np.float32),
+            maps=np.zeros((n_sensors, n_sensors, n_features, n_features)),
+            offsets=np.zeros((n_sensors, n_sensors, n_features)),
+            own=np.full((n_segments, n_sensors), np.nan),
+            ratios=np.full((n_segments, n_sensors, n_sensors), np.nan),
+        )
+        for s in np.flatnonzero(believed.sum(axis=0) >= FEWEST_SEGMENTS):
+            screen.own[believed[:, s], s] = _log_distances(X[:, s], believed[:, s], groups)
+            for k in range(n_sensors):
+                if k != s and (believed[:, s] & believed[:, k]).sum() >= FEWEST_SEGMENTS:
+                    screen._learn_pair(int(s), k, X, np.where(believed, weights, 0.0), groups, folds)
+        return screen
+
+    def _learn_pair(self, s: int, k: int, X: Floats, weights: Floats, groups: Integers, folds: Integers) -> None:
+        pair = weights[:, s] * weights[:, k]
+        both = pair > 0
+        predicted, ridge = predict_out_of_fold(X[:, k], X[:, s], pair, folds)
+        expected = ridge_map(X[:, k], X[:, s], pair, ridge)
+        left = X[:, s] - predicted
+        self.maps[s, k], self.offsets[s, k], self.residuals[s, k] = expected.matrix, expected.offset, left.T
+        self.ratios[both, s, k] = _log_distances(left, both, groups) - self.own[both, s]
+
+    @cached_property
+    def ready(self) -> Flags:
+        """Sensors that have a reference."""
+        return np.asarray(np.isfinite(self.own).any(axis=0))
+
+    def p_values(self, x: Floats, present: Flags, partners: Flags) -> SensorPValues:
+        """Of one segment's features (sensors, features); each is measured against the others among `partners`."""
+        judged = present & self.ready
+        asked = (present & partners) & self._paired & ~np.eye(len(x), dtype=np.bool_)
+        asked[~judged] = False
+        own, ratios = _measure(
+            np.ascontiguousarray(x, np.float32),
+            judged,
+            asked,
+            self.features,
+            self.residuals,
+            self.maps,
+            self.offsets,
+            *self._penalties,
+        )
+        found = np.full((3, len(x)), np.nan)
+        for s in np.flatnonzero(judged):
+            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], ratios[s])
+        return SensorPValues(*found)
+
+    def neighbours(self, x: Floats, sensor: int, n: int) -> tuple[Integers, Floats]:
+        """The reference segments nearest to a sensor's features, and their distances, nearest first."""
+        squares = np.sum((self.features[sensor].astype(np.float64) - x[:, None]) ** 2, axis=0)
+        squares[~np.isfinite(self.own[:, sensor])] = np.inf
+        nearest = np.argsort(squares, kind="stable")[: min(n, int(np.isfinite(squares).sum()))]
+        return nearest, np.sqrt(squares[nearest])
+
+    def expected(self, x: Floats, sensor: int, partners: Flags) -> Floats:
+        """A sensor's features as its partners let expect them: the mean of their predictions, NaN if there is none."""
+        asked = np.flatnonzero(partners & self._paired[sensor])
+        if not len(asked):
+            return np.full(x.shape[1], np.nan)
+        mean: Floats = np.mean([x[k] @ self.maps[sensor, k] + self.offsets[sensor, k] for k in asked], axis=0)
+        return mean
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in _STORED}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        features, residuals, maps, offsets, own, ratios = (arrays[name] for name in _STORED)
+        return cls(features, residuals, maps, offsets, own, ratios)
+
+    @cached_property
+    def _paired(self) -> Flags:
+        return np.asarray(np.isfinite(self.ratios).any(axis=0))
+
+    @cached_property
+    def _penalties(self) -> tuple[Singles, Singles]:
+        """Added to squared distances: what is not believed is infinitely far from everybody."""
+        own, pairs = (
+            np.ascontiguousarray(np.where(np.isfinite(values), 0.0, np.inf), np.float32)
+            for values in (self.own.T, self.ratios.transpose(1, 2, 0))
+        )
+        return own, pairs
+
+    def _table(self, sensor: int, asked: Flags) -> _Ranks:
+        """What is normal with these partners; looked up thereafter."""
+        key = sensor, asked.tobytes()
+        if key not in self._tables:
+            self._tables[key] = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
+        return self._tables[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Distances of the reference, sorted; and of the smaller of their two ranks, likewise."""
+
+    own: Floats
+    ratios: Floats
+    smaller: Integers
+
+    @classmethod
+    def of(cls, own: Floats, ratios: Floats) -> _Ranks:
+        """`ratios` has a column for each partner, perhaps none."""
+        if not ratios.shape[1]:
+            return cls(np.sort(own[np.isfinite(own)]), np.empty(0), np.empty(0, np.int64))
+        known = np.isfinite(ratios).any(axis=1)
+        own, least = own[known], np.nanmin(ratios[known], axis=1)
+        by_own, by_ratio = np.sort(own), np.sort(least)
+        return cls(by_own, by_ratio, np.sort(np.minimum(_at_least(by_own, own), _at_least(by_ratio, least))))
+
+    def p_values(self, own: float, ratio: float) -> tuple[float, float, float]:
+        n = len(self.own) + 1
+        rank = 1 + int(_at_least(self.own, own))
+        if not len(self.ratios):
+            return rank / n, np.nan, rank / n
+        other = 1 + int(_at_least(self.ratios, ratio))
+        both = 1 + int(np.searchsorted(self.smaller, min(rank, other), side="right"))
+        return rank / n, other / n, both / n
+
+
+def _at_least(ordered: Floats, values: Any) -> Any:
+    """How many of the ordered ones are not below each value."""
+    return len(ordered) - np.searchsorted(ordered, values, side="left")
+
+
+def _log_distances(points: Floats, believed: Flags, groups: Integers) -> Floats:
+    """Of each believed point to the nearest believed ones of other recordings."""
+    distances = mean_distances(points[believed], groups[believed], points[believed], groups[believed])
+    logs: Floats = np.log(np.maximum(distances, _NEAREST))
+    return logs
+
+
+@compiled
+def _measure(
+    x: Singles,
+    judged: Flags,
+    asked: Flags,
+    features: Singles,
+    residuals: Singles,
+    maps: Floats,
+    offsets: Floats,
+    own_penalty: Singles,
+    pair_penalty: Singles,
+) -> tuple[Floats, Floats]:
+    """log d(x_s), and r_s as the least over the partners asked; infinite where there is none."""
+    n_sensors, n_features = x.shape
+    own, ratios = np.full(n_sensors, np.nan), np.full(n_sensors, np.inf)
+    squares = np.empty(features.shape[2], np.float32)
+    left = np.empty(n_features, np.float32)
+    for s in range(n_sensors):
+        if not judged[s]:
+            continue
+        own[s] = _log_mean_nearest(x[s], features[s], own_penalty[s], squares)
+        for k in range(n_sensors):
+            if not asked[s, k]:
+                continue
+            for j in range(n_features):
+                expected = offsets[s, k, j]
+                for i in range(n_features):
+                    expected += x[k, i] * maps[s, k, i, j]
+                left[j] = x[s, j] - expected
+            ratios[s] = min(ratios[s], _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s])
+    return own, ratios
+
+
+@compiled
+def _log_mean_nearest(x: Singles, points: Singles, penalty: Singles, squares: Singles) -> float:
+    """Logarithm of the mean distance to the nearest columns of `points`."""
+    squares[:] = penalty
+    n_features = len(x)
+    whole = n_features - n_features % 4
+    # Four features at a time: the running sum then stays in a register for four terms.
+    for f in range(0, whole, 4):
+        a, b, c, d = points[f], points[f + 1], points[f + 2], points[f + 3]
+        x_a, x_b, x_c, x_d = x[f], x[f + 1], x[f + 2], x[f + 3]
+        for n in range(len(squares)):
+            total = squares[n]
+            total += (a[n] - x_a) * (a[n] - x_a)
+            total += (b[n] - x_b) * (b[n] - x_b)
+            total += (c[n] - x_c) * (c[n] - x_c)
+            total += (d[n] - x_d) * (d[n] - x_d)
+            squares[n] = total
+    for f in range(whole, n_features):
+        for n in range(len(squares)):
+            squares[n] += (points[f, n] - x[f]) * (points[f, n] - x[f])
+    return np.log(max(_mean_of_least(squares), _NEAREST))
+
+
+@compiled
+def _mean_of_least(squares: Singles) -> float:
+    """Mean root of the smallest finite entries."""
+    least = np.full(N_NEIGHBORS, np.float32(np.inf))
+    for value in squares:
+        if value < least[-1]:
+            place = N_NEIGHBORS - 1
+            while place > 0 and least[place - 1] > value:
+                least[place] = least[place - 1]
+                place -= 1
+            least[place] = value
+    total, n = 0.0, 0
+    for value in least:
+        if value < np.inf:
+            total += np.sqrt(value)
+            n += 1
+    return total / max(n, 1)

@@ -1,0 +1,1 @@
+"""Where sources, stages and observers meet: training, replay, evaluation."""

@@ -1,0 +1,61 @@
+"""Segments of recorded sound, before anything is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.errors import SourceError
+from pipeline.events import Cepstra, RecordingFinished, SourceTrouble
+from pipeline.grid import Grid
+from pipeline.service.assembly import listening
+from pipeline.service.runner import run
+from pipeline.sources.files import FileSource, Listing, Recording
+from pipeline.stages import Chain
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What all recordings of an array have in common."""
+
+    rate_hz: int
+    n_sensors: int
+    resample: bool = False
+
+    def source(self, recording: Recording, **options: Any) -> FileSource:
+        return FileSource(
+            Listing((recording,)), rate_hz=self.rate_hz, n_sensors=self.n_sensors, resample=self.resample, **options
+        )
+
+
+@dataclass(slots=True)
+class Heard:
+    """Cepstra of one recording, as they come; an observer."""
+
+    recording: str
+    samples: int = 0
+    fingerprint: str = ""
+    cepstra: list[Cepstra] = field(default_factory=list)
+    troubles: list[SourceTrouble] = field(default_factory=list)
+
+    def observe(self, event: object, /) -> None:
+        if isinstance(event, Cepstra):
+            self.cepstra.append(event)
+        elif isinstance(event, SourceTrouble):
+            self.troubles.append(event)
+        elif isinstance(event, RecordingFinished):
+            self.samples, self.fingerprint = event.samples, event.fingerprint
+
+    def close(self) -> None:
+        pass
+
+
+def hear(recording: Recording, sound: Format, grid: Grid, settings: dict[str, Any]) -> Heard:
+    """All segments of a recording; what is wrong with it is among the troubles."""
+    heard = Heard(recording.name)
+    try:
+        run(sound.source(recording), Chain(*listening(grid, settings)), [heard])
+    except SourceError as error:
+        if not heard.troubles:
+            heard.troubles.append(SourceTrouble(recording.name, str(error)))
+    return heard

@@ -1,0 +1,116 @@
+"""`gemmed replay`: recordings and a model in, decisions out, the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress as ProgressBar
+
+from pipeline.errors import SourceError
+from pipeline.events import RecordingFinished, SourceTrouble
+from pipeline.service.assembly import Choices, whole_chain
+from pipeline.service.decisions import DecisionFile, StandardOutput
+from pipeline.service.listening import Format
+from pipeline.service.runner import Progress, run
+from pipeline.sinks.jsonl import SCHEMA, EventLines
+from pipeline.sources.files import Listing, Recording, sound_seconds
+from pipeline.training.model import Model
+from pipeline.workers import finished
+
+Events = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Which model decides, how, and about what; all that decides the bytes of the output."""
+
+    directory: Path
+    """Of the model."""
+    choices: Choices
+    resample: bool = False
+    block_samples: int | None = None
+    """How the sound is cut; it changes nothing in the output."""
+
+    @property
+    def model(self) -> Model:
+        return _loaded(self.directory)
+
+    def header(self, listing: Listing) -> dict[str, Any]:
+        model = self.model
+        return {
+            "type": "replay_started",
+            "schema": SCHEMA,
+            "model": model.identity,
+            "classes": list(model.classes),
+            "sensors": model.n_sensors,
+            "rate_hz": model.grid.rate_hz,
+            **self.choices.as_dict(),
+            "resample": self.resample,
+            "recordings": [recording.name for recording in listing.recordings],
+            "left_out": [{"where": one.where, "message": one.message} for one in listing.troubles],
+        }
+
+    def events(self, recording: Recording, *, progress: Progress | None = None) -> Events:
+        """Everything about one recording; the last event is always that it is finished."""
+        model = self.model
+        events: Events = []
+        sound = Format(model.grid.rate_hz, model.n_sensors, self.resample)
+        options = {} if self.block_samples is None else {"block_samples": self.block_samples}
+        lines = EventLines(events.append, model=model.name)
+        try:
+            run(sound.source(recording, **options), whole_chain(model, self.choices), [lines], progress=progress)
+        except SourceError as error:
+            if not events:
+                lines.observe(SourceTrouble(recording.name, str(error)))
+        if not events or events[-1]["type"] != "recording_finished":
+            lines.observe(RecordingFinished(recording.name, 0, ""))
+        troubles = [event for event in events if event["type"] == "source_trouble"]
+        for trouble in troubles:
+            trouble["recording"] = recording.name
+        events[-1] |= {"troubles": len(troubles), "trained_on": model.knows(events[-1]["fingerprint"])}
+        return events
+
+
+@lru_cache(maxsize=2)
+def _loaded(directory: Path) -> Model:
+    return Model.load(directory)
+
+
+def replay(task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *, jobs: int, bar: ProgressBar) -> None:
+    """Decide about every recording that the file does not hold yet, in the order of the listing."""
+    missing = [recording for recording in listing.recordings if recording.name not in out.finished]
+    seconds = {recording.name: sound_seconds(recording) for recording in listing.recordings}
+    done = sum(seconds[name] for name in out.finished)
+    shown = bar.add_task("seconds of sound", total=round(sum(seconds.values())), completed=round(done))
+    for events in _in_order(task, missing, jobs, lambda amount: bar.advance(shown, amount), seconds):
+        out.add(events)
+    bar.update(shown, completed=round(sum(seconds.values())))
+    out.complete()
+
+
+def _in_order(
+    task: Replay,
+    recordings: Sequence[Recording],
+    jobs: int,
+    advance: Callable[[float], None],
+    seconds: Mapping[str, float],
+) -> Iterator[Events]:
+    if jobs == 1 or len(recordings) < 2:
+        rate_hz = task.model.grid.rate_hz
+        for recording in recordings:
+            yield task.events(recording, progress=lambda samples: advance(samples / rate_hz))
+        return
+    waiting, results = list(recordings), {}
+    for recording, events in finished(partial(_events, task=task), recordings, jobs=jobs):
+        results[recording.name] = events
+        advance(seconds[recording.name])
+        while waiting and waiting[0].name in results:
+            yield results.pop(waiting.pop(0).name)
+
+
+def _events(recording: Recording, task: Replay) -> Events:
+    return task.events(recording)

@@ -1,0 +1,91 @@
+"""A replay as a user asks for it: files, progress, summary, difference, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.errors import UsageError
+from pipeline.service.assembly import Choices
+from pipeline.service.decisions import DecisionFile, Event, StandardOutput, read_events, totals
+from pipeline.service.replay import Replay
+from pipeline.service.replay import replay as replay_into
+from pipeline.service.tables import replay_table
+from pipeline.service.what_if import Difference, changed, variant_path
+from pipeline.sources.files import Listing, find_recordings
+from pipeline.workers import progress_bar
+
+ALL_DECIDED, SOME_UNUSABLE, NOTHING_DECIDED = 0, 3, 4
+
+
+def run_replay(
+    recordings: Sequence[Path],
+    model: Path,
+    out: Path,
+    choices: Choices,
+    *,
+    what_if: Sequence[str],
+    pattern: str | None,
+    resample: bool,
+    block_samples: int | None,
+    jobs: int,
+    restart: bool,
+    console: Console,
+) -> int:
+    """Replay, and once more with what would be otherwise; the exit code."""
+    if out.is_dir():
+        raise UsageError(f"--out={str(out)!r} is a directory; give a file, for example decisions.jsonl")
+    listing = find_recordings(recordings, pattern=pattern)
+    task = Replay(model.resolve(), choices, resample, block_samples)
+    if what_if and str(out) == "-":
+        raise UsageError("--what-if compares two files; give --out a file")
+    code = _replay(task, listing, out, jobs=jobs, restart=restart, console=console)
+    if what_if:
+        other = variant_path(out, what_if)
+        changed_task = replace(task, choices=changed(choices, what_if))
+        _replay(changed_task, listing, other, jobs=jobs, restart=restart, console=console, told=False)
+        difference = Difference.of(read_events(out), read_events(other))
+        if difference.changed:
+            console.print(difference.table())
+        console.print(f"with {', '.join(what_if)}: {len(difference.changed)} of {len(difference.pairs)} decisions have "
+                      "another label", highlight=False)  # fmt: skip
+        for sentence in difference.sentences():
+            console.print(f"  {sentence}", highlight=False)
+        console.print(f"written: {other}", soft_wrap=True, highlight=False)
+    return code
+
+
+def _replay(
+    task: Replay, listing: Listing, out: Path, *, jobs: int, restart: bool, console: Console, told: bool = True
+) -> int:
+    header = task.header(listing)
+    if str(out) == "-":
+        sink: DecisionFile | StandardOutput = StandardOutput(header)
+    else:
+        sink = DecisionFile(out, header, restart=restart)
+    with sink, progress_bar(console) as bar:
+        if sink.finished and told:
+            console.print(f"continuing: {len(sink.finished)} of {len(listing.recordings)} recordings are decided")
+        replay_into(task, listing, sink, jobs=jobs, bar=bar)
+    summaries = [sink.finished[recording.name] for recording in listing.recordings]
+    if told:
+        _tell(summaries, task, listing, out, console)
+    counted = totals(summaries)
+    if counted["unusable"] or counted["troubles"] or listing.troubles:
+        return SOME_UNUSABLE
+    return ALL_DECIDED if counted["decisions"] > counted["abstained"] else NOTHING_DECIDED
+
+
+def _tell(summaries: Sequence[Event], task: Replay, listing: Listing, out: Path, console: Console) -> None:
+    troubles = [f"{trouble.where} {trouble.message}" for trouble in listing.troubles]
+    if str(out) != "-":
+        found = (event for event in read_events(out) if event["type"] == "source_trouble")
+        troubles += [f"{event['where']} {event['message']}" for event in found]
+    for trouble in troubles:
+        console.print(trouble, style="yellow", soft_wrap=True, highlight=False)
+    console.print(replay_table(summaries, task.model.classes))
+    n = totals(list(summaries))["decisions"]
+    console.print(f"written: {out}, {n} decisions", soft_wrap=True, highlight=False)

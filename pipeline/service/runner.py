@@ -1,0 +1,29 @@
+"""The loop: a source, the stages, the observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pipeline.events import Block, Gap
+from pipeline.protocols import Observer, Source, Stage
+
+Progress = Callable[[int], None]
+"""Told how many samples went by."""
+
+
+def run(source: Source, chain: Stage, observers: Iterable[Observer], *, progress: Progress | None = None) -> None:
+    """Let every observer see every fact that leaves the stages, until the source ends."""
+    observers = tuple(observers)
+    with source:
+        for item in source:
+            _show(chain.push(item), observers)
+            if progress is not None and isinstance(item, Block | Gap):
+                progress(item.stop - item.start)
+    _show(chain.flush(), observers)
+
+
+def _show(facts: list[Any], observers: Iterable[Observer]) -> None:
+    for fact in facts:
+        for observer in observers:
+            observer.observe(fact)

@@ -1,0 +1,238 @@
+"""`gemmed train`: recordings and labels in, a model directory out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+from pipeline.errors import ModelError, UsageError
+from pipeline.events import Cepstra, Decision, SourceTrouble, Span
+from pipeline.grid import Grid
+from pipeline.service.assembly import Choices, deciding
+from pipeline.service.listening import Format, Heard, hear
+from pipeline.sources.files import FileSource, Listing, Recording
+from pipeline.stages import Chain, Mfcc
+from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
+from pipeline.training.labels import Labels
+from pipeline.training.learn import learn
+from pipeline.training.metrics import Judged, summary
+from pipeline.training.model import Model
+from pipeline.workers import finished, progress_bar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a user may choose about training."""
+
+    classes: tuple[str, ...] | None = None
+    segment_seconds: float = 2.0
+    window_seconds: float = 1.5
+    overlap: float = 0.75
+    components: int = 50
+    most_segments: int = 3000
+    """Evenly thinned beyond: the time of training grows with the square."""
+    folds: int = 5
+    """Of the validation, 0 for none."""
+    seed: int = 0
+
+    def grid(self, rate_hz: int) -> Grid:
+        return Grid(
+            rate_hz=rate_hz,
+            segment_seconds=self.segment_seconds,
+            window_seconds=self.window_seconds,
+            overlap=self.overlap,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """How to listen: the same for all recordings."""
+
+    sound: Format
+    grid: Grid
+    settings: dict[str, Any]
+    labels: Labels
+    classes: tuple[str, str]
+    most_segments: int
+
+
+def train(
+    listing: Listing, labels: Labels, directory: Path, plan: Plan, *, rate_hz: int | None, jobs: int, console: Console
+) -> Model:
+    """Learn from all labelled recordings, validate on recordings that were left out, and store."""
+    if directory.exists():
+        raise ModelError(f"{directory} exists, and models are never changed; give another directory")
+    labels.check_recordings(recording.name for recording in listing.recordings)
+    classes = two_classes(labels.names, plan.classes)
+    wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
+    sound = _format(wanted, rate_hz)
+    grid = plan.grid(sound.rate_hz)
+    settings = _settings(grid)
+    with progress_bar(console) as progress:
+        task = _Task(sound, grid, settings, labels, classes, plan.most_segments)
+        heard = _hear(wanted, task, jobs, progress)
+        _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], console)
+        examples = gather(heard, task)
+        model, metrics = _learn(examples, task, plan, jobs, progress)
+    notes = model.notes | {"plan": _plain(plan), "sound": asdict(sound), "validation": metrics}
+    return replace(model, notes=notes).save(directory)
+
+
+def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
+    found, n_sensors = FileSource(Listing(tuple(recordings))).format()
+    return Format(rate_hz or found, n_sensors, resample=rate_hz is not None)
+
+
+def _settings(grid: Grid) -> dict[str, Any]:
+    """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
+    cepstrum = Mfcc(grid).cepstrum
+    return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
+
+
+def _plain(plan: Plan) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
+
+
+def _hear(recordings: Sequence[Recording], task: _Task, jobs: int, progress: Progress) -> list[Heard]:
+    bar = progress.add_task("listening", total=len(recordings))
+    found: dict[str, Heard] = {}
+    for recording, heard in finished(partial(_labelled, task=task), recordings, jobs=jobs):
+        found[recording.name] = heard
+        progress.advance(bar)
+    return [found[recording.name] for recording in recordings]
+
+
+def _labelled(recording: Recording, task: _Task) -> Heard:
+    """What may be learned from of a recording."""
+    heard = hear(recording, task.sound, task.grid, task.settings)
+    wanted = [fact for fact in heard.cepstra if _label(recording.name, fact.span, task) is not None]
+    heard.cepstra = [wanted[i] for i in evenly(len(wanted), task.most_segments)]
+    return heard
+
+
+def _label(recording: str, span: Span, task: _Task) -> int | None:
+    rate_hz = task.grid.rate_hz
+    label = task.labels.of(recording, span.start / rate_hz, span.stop / rate_hz)
+    return task.classes.index(label) if label in task.classes else None
+
+
+def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
+    for trouble in troubles:
+        console.print(f"{trouble.where} {trouble.message}", style="yellow", soft_wrap=True, highlight=False)
+
+
+def gather(heard: Sequence[Heard], task: _Task) -> Examples:
+    """The labelled segments of all recordings, evenly thinned in each if there are too many."""
+    total = sum(len(one.cepstra) for one in heard)
+    if not total:
+        raise UsageError(
+            f"no segment of {task.grid.segment_seconds:g} s lies inside a label; label longer stretches, or choose "
+            "shorter segments"
+        )
+    share = min(1.0, task.most_segments / total)
+    kept = [
+        (one, [one.cepstra[i] for i in evenly(len(one.cepstra), max(1, round(share * len(one.cepstra))))])
+        for one in heard
+        if one.cepstra
+    ]
+    rows = [(number, one.recording, fact) for number, (one, facts) in enumerate(kept) for fact in facts]
+    label = np.array([_label(name, fact.span, task) for _, name, fact in rows])
+    return Examples(
+        cepstra=np.stack([fact.values.reshape(len(fact.values), -1) for *_, fact in rows]),
+        present=np.stack([fact.present for *_, fact in rows]),
+        recording=np.array([number for number, *_ in rows]),
+        start=np.array([fact.span.start for *_, fact in rows]),
+        label=label,
+        recordings=tuple(_note(one, facts, task) for one, facts in kept),
+        classes=task.classes,
+    )
+
+
+def _note(heard: Heard, facts: Sequence[Cepstra], task: _Task) -> RecordingNote:
+    labels = [_label(heard.recording, fact.span, task) for fact in facts]
+    counts = Counter(task.classes[code] for code in labels if code is not None)
+    span = facts[0].span.start, facts[-1].span.stop
+    return RecordingNote(heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint)
+
+
+def _learn(examples: Examples, task: _Task, plan: Plan, jobs: int, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """The model of all examples, and how models without a fold of the recordings judge that fold."""
+    examples.check()
+    folds = _folds(examples, plan)
+    n_folds = int(folds.max()) + 1
+    bar = progress.add_task("learning", total=n_folds + 1)
+    work = partial(_learn_without, examples=examples, task=task, plan=plan, folds=folds)
+    found: dict[int, Any] = {}
+    for fold, result in finished(work, list(range(-1, n_folds)), jobs=jobs):
+        found[fold] = result
+        progress.advance(bar)
+    judged = [one for fold in range(n_folds) for one in found[fold]]
+    return found[-1], {"folds": n_folds} | (summary(judged, examples.classes) if judged else {})
+
+
+def _folds(examples: Examples, plan: Plan) -> NDArray[np.int64]:
+    """A fold for every segment, whole recordings, classes evenly; -1 throughout if there is too little to validate.
+
+    Every fold leaves at least two recordings of each class to learn from.
+    """
+    if plan.folds == 0:
+        return np.full(len(examples), -1)
+    rng = np.random.default_rng([plan.seed, 7])
+    fold_of = np.zeros(len(examples.recordings), np.int64)
+    fewest = len(fold_of)
+    for code in (0, 1):
+        own = rng.permutation(np.unique(examples.recording[examples.label == code]))
+        fewest = min(fewest, len(own))
+        fold_of[own] = np.arange(len(own))
+    n_folds = min(plan.folds, fewest)
+    if fewest - -(-fewest // n_folds) < 2:
+        return np.full(len(examples), -1)
+    return np.asarray(fold_of % n_folds)[examples.recording]
+
+
+def _learn_without(fold: int, examples: Examples, task: _Task, plan: Plan, folds: NDArray[np.int64]) -> Any:
+    """The model of all examples, for fold -1; else what a model without the fold decides about it."""
+    rest = examples if fold < 0 else examples.part(folds != fold)
+    model = learn(rest, task.grid, task.settings, seed=plan.seed, n_components=plan.components)
+    return model if fold < 0 else judge(examples.part(folds == fold), model)
+
+
+def judge(examples: Examples, model: Model) -> list[Judged]:
+    """What the stages make of examples that the model has not seen."""
+    chain = Chain(*deciding(model, Choices()))
+    shape = -1, model.settings["n_coefficients"]
+    judged = []
+    for n in range(len(examples)):
+        span = Span(int(examples.start[n]), int(examples.start[n]) + model.grid.segment)
+        values = examples.cepstra[n].reshape(len(examples.cepstra[n]), *shape)
+        everyone = np.ones(len(values), np.bool_)
+        (decision,) = chain.push(Cepstra(span, span, values, examples.present[n], everyone))
+        assert isinstance(decision, Decision)
+        name = examples.recordings[examples.recording[n]].name
+        judged.append(beside_the_truth(decision, name, int(examples.label[n]), model.classes))
+    return judged
+
+
+def beside_the_truth(decision: Decision, recording: str, truth: int, classes: tuple[str, str]) -> Judged:
+    label, verdicts = decision.outcome.label, decision.verdicts
+    return Judged(
+        recording=recording,
+        truth=truth,
+        label=None if label is None else classes.index(label),
+        log_odds=decision.outcome.log_odds,
+        sensor_log_odds=_known(verdicts.log_odds),
+        p_values=_known(verdicts.screened.p_values),
+    )
+
+
+def _known(values: NDArray[np.float64]) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else float(value) for value in values)

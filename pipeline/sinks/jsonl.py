@@ -1,0 +1,160 @@
+"""Events as lines of JSON. `docs/events.md` describes every field; `SCHEMA` changes when one changes its meaning."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import singledispatchmethod
+from math import isnan
+from typing import Any
+
+from pipeline.events import (
+    Decision,
+    Gap,
+    Numbers,
+    Outcome,
+    RecordingFinished,
+    RecordingStarted,
+    SourceTrouble,
+    Tick,
+    TrustChanged,
+)
+
+SCHEMA = 1
+_DIGITS = 6
+
+
+def line(event: dict[str, Any]) -> str:
+    """One event as it is written."""
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+class EventLines:
+    """An observer that hands every event to `write`, ready for JSON; facts of other kinds are skipped."""
+
+    def __init__(self, write: Callable[[dict[str, Any]], None], *, model: str) -> None:
+        self._write, self._model = write, model
+        self._recording: str | None = None
+        self._counts: Counter[str] = Counter()
+
+    def observe(self, event: object, /) -> None:
+        described = self._describe(event)
+        if described is not None:
+            self._write(described)
+
+    def close(self) -> None:
+        pass
+
+    @singledispatchmethod
+    def _describe(self, event: object) -> dict[str, Any] | None:
+        return None
+
+    @_describe.register
+    def _(self, event: RecordingStarted) -> dict[str, Any]:
+        self._recording, self._counts = event.recording, Counter()
+        return {
+            "type": "recording_started",
+            "recording": event.recording,
+            "rate_hz": event.rate_hz,
+            "sensors": list(event.sensors),
+            "started_at": event.started_at.isoformat() if event.started_at else None,
+        }
+
+    @_describe.register
+    def _(self, event: Gap) -> dict[str, Any]:
+        return {
+            "type": "gap",
+            "recording": self._recording,
+            "start_sample": event.start,
+            "stop_sample": event.stop,
+            "reason": event.reason,
+        }
+
+    @_describe.register
+    def _(self, event: SourceTrouble) -> dict[str, Any]:
+        return {
+            "type": "source_trouble",
+            "recording": self._recording,
+            "where": event.where,
+            "message": event.message,
+        }
+
+    @_describe.register
+    def _(self, event: Tick) -> dict[str, Any]:
+        return {
+            "type": "tick",
+            "recording": self._recording,
+            "start_sample": event.sample,
+            "waited_seconds": _rounded(event.waited_seconds),
+        }
+
+    @_describe.register
+    def _(self, event: TrustChanged) -> dict[str, Any]:
+        return {
+            "type": "trust_changed",
+            "recording": self._recording,
+            "start_sample": event.sample,
+            "trusted": event.trusted.tolist(),
+        }
+
+    @_describe.register
+    def _(self, event: Decision) -> dict[str, Any]:
+        self._counts["abstained" if event.outcome.label is None else event.outcome.label] += 1
+        self._counts["degraded"] += event.degraded
+        features, verdicts = event.features, event.verdicts
+        return {
+            "type": "decision",
+            "recording": self._recording,
+            "start_sample": features.span.start,
+            "stop_sample": features.span.stop,
+            "window_start_sample": features.window.start,
+            **_outcome(event.outcome),
+            "fused_log_odds": _rounded(event.outcome.log_odds),
+            "weights": _numbers(event.weights),
+            "sensors_used": event.sensors_used,
+            "degraded": event.degraded,
+            "roles": [str(role) for role in event.roles],
+            "p_values": _numbers(verdicts.screened.p_values),
+            "p_own": _numbers(verdicts.screened.p_own),
+            "p_others": _numbers(verdicts.screened.p_others),
+            "margins": _numbers(verdicts.margins),
+            "log_odds": _numbers(verdicts.log_odds),
+            "without": [_outcome(outcome) for outcome in event.without],
+            "model": self._model,
+        }
+
+    @_describe.register
+    def _(self, event: RecordingFinished) -> dict[str, Any]:
+        degraded, abstained = self._counts.pop("degraded", 0), self._counts.pop("abstained", 0)
+        described = {
+            "type": "recording_finished",
+            "recording": event.recording,
+            "samples": event.samples,
+            "fingerprint": event.fingerprint,
+            "label": _most_frequent(self._counts),
+            "decisions": sum(self._counts.values()) + abstained,
+            "labels": dict(sorted(self._counts.items())),
+            "abstained": abstained,
+            "degraded": degraded,
+        }
+        self._recording, self._counts = None, Counter()
+        return described
+
+
+def _most_frequent(counts: Counter[str]) -> str | None:
+    """The label given most often; None where two are given equally often."""
+    (label, most), *rest = [*counts.most_common(), (None, 0), (None, 0)][:2]
+    return label if most > rest[0][1] else None
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {"label": outcome.label, "probability": _rounded(outcome.probability), "reason": outcome.reason}
+
+
+def _numbers(values: Numbers) -> list[float | None]:
+    return [_rounded(value) for value in values.tolist()]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or isnan(value) else round(value, _DIGITS)

@@ -1,0 +1,38 @@
+"""What does each sensor alone make of a segment?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.events import Numbers, Screened, Verdicts
+
+
+class Machine(Protocol):
+    """The classifier of one sensor."""
+
+    def decision(self, X: Any, /) -> Numbers: ...
+    def log_odds(self, decision: Numbers, /) -> Numbers: ...
+
+
+class Classification:
+    """Margin and calibrated log-odds of every sensor that is present and has a classifier."""
+
+    accepts = Screened
+
+    def __init__(self, machines: Sequence[Machine | None]) -> None:
+        self._machines = tuple(machines)
+
+    def push(self, screened: Screened, /) -> list[object]:
+        features = screened.features
+        margins, log_odds = np.full((2, len(self._machines)), np.nan)
+        for s, machine in enumerate(self._machines):
+            if machine is not None and features.present[s]:
+                margins[s : s + 1] = machine.decision(features.values[s : s + 1])
+                log_odds[s : s + 1] = machine.log_odds(margins[s : s + 1])
+        return [Verdicts(screened, margins, log_odds)]
+
+    def flush(self) -> list[object]:
+        return []

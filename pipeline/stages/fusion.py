@@ -1,0 +1,105 @@
+"""What does the array make of a segment, and who had a say?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, isnan, log
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.errors import SettingsError
+from pipeline.events import Decision, Mask, Numbers, Outcome, Role, Verdicts
+
+_FULL_WEIGHT = 10.0
+"""A p-value so many times alpha, or more, is no reason to believe a sensor less."""
+
+
+class Rule(Protocol):
+    """Log-odds of the second class; sensors of weight 0 take no part, and at least one has more."""
+
+    def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> float: ...
+
+
+class Fusion:
+    """One decision for a segment from one to all sensors.
+
+    The weight of a sensor is 0 if it is absent, masked, without reference or classifier, or if its p-value is at most
+    `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. Nothing else about a sensor
+    counts, so leaving one out never shifts the others. Where the likelier class is less probable than
+    `least_confidence`, or no sensor is left, there is no label, and the decision says why.
+    """
+
+    accepts = Verdicts
+
+    def __init__(
+        self, classes: Sequence[str], rule: Rule, *, alpha: float = 0.01, least_confidence: float = 0.6
+    ) -> None:
+        if not 0 < alpha < 1:
+            raise SettingsError(f"alpha={alpha} must lie between 0 and 1; 0.01 is usual")
+        if not 0.5 <= least_confidence < 1:
+            raise SettingsError(f"least_confidence={least_confidence} must be at least 0.5 and below 1; 0.6 is usual")
+        self._classes, self._rule = tuple(classes), rule
+        self._alpha, self._least_confidence = alpha, least_confidence
+
+    def push(self, verdicts: Verdicts, /) -> list[object]:
+        weights, roles = self._weigh(verdicts)
+        outcome = self._outcome(verdicts, weights, roles)
+        without = tuple(self._without(s, verdicts, weights, roles, outcome) for s in range(len(weights)))
+        return [Decision(verdicts, outcome, weights, roles, without)]
+
+    def flush(self) -> list[object]:
+        return []
+
+    def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
+        screened = verdicts.screened
+        weights, roles = np.zeros(len(verdicts.margins)), []
+        for s, (present, trusted, calibrating, p_value, margin) in enumerate(
+            zip(
+                screened.features.present.tolist(),
+                screened.features.trusted.tolist(),
+                screened.calibrating.tolist(),
+                screened.p_values.tolist(),
+                verdicts.margins.tolist(),
+                strict=True,
+            )
+        ):
+            if not present:
+                roles.append(Role.ABSENT)
+            elif not trusted:
+                roles.append(Role.MASKED)
+            elif calibrating:
+                roles.append(Role.CALIBRATING)
+            elif isnan(margin):
+                roles.append(Role.UNTRAINED)
+            elif p_value <= self._alpha:
+                roles.append(Role.ANOMALOUS)
+            else:
+                roles.append(Role.USED)
+                weights[s] = min(1.0, log(p_value / self._alpha) / log(_FULL_WEIGHT))
+        return weights, tuple(roles)
+
+    def _outcome(self, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role]) -> Outcome:
+        if not weights.any():
+            return Outcome(None, None, None, f"no sensor can be believed: {', '.join(_told(roles))}")
+        log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.values, weights)
+        confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
+        if confidence < self._least_confidence:
+            return Outcome(None, confidence, log_odds, "too close to call")
+        return Outcome(self._classes[int(log_odds > 0)], confidence, log_odds)
+
+    def _without(
+        self, sensor: int, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role], outcome: Outcome
+    ) -> Outcome:
+        if roles[sensor] is not Role.USED:
+            return outcome
+        rest: Mask = np.arange(len(weights)) != sensor
+        left = [Role.MASKED if s == sensor else role for s, role in enumerate(roles)]
+        return self._outcome(verdicts, weights * rest, left)
+
+
+def _told(roles: Sequence[Role]) -> Iterator[str]:
+    """Each reason with its sensors, counted from 1."""
+    for reason in dict.fromkeys(roles):
+        sensors = " and ".join(str(s) for s, role in enumerate(roles, start=1) if role is reason)
+        yield f"{reason} {sensors}"

@@ -1,0 +1,87 @@
+"""Labelled segments to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UsageError
+from pipeline.events import Mask, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingNote:
+    """What is kept of a recording that was learned from."""
+
+    name: str
+    label_counts: dict[str, int]
+    samples: int
+    span: tuple[int, int]
+    """First sample learned from, and the one after the last."""
+    fingerprint: str
+    """Of its sound, by which it is recognised under any name."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "recording": self.name,
+            "segments": self.label_counts,
+            "samples": self.samples,
+            "span": list(self.span),
+            "fingerprint": self.fingerprint,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Segments of several recordings with their labels: one row each, a column for each sensor of the array."""
+
+    cepstra: Samples  # (segments, sensors, values), NaN where a sensor is not present
+    present: Mask  # (segments, sensors)
+    recording: NDArray[np.int64]  # (segments,): place among `recordings`
+    start: NDArray[np.int64]  # (segments,): first sample
+    label: NDArray[np.int64]  # (segments,): 0 or 1, place among `classes`
+    recordings: tuple[RecordingNote, ...]
+    classes: tuple[str, str]
+
+    def __len__(self) -> int:
+        return len(self.cepstra)
+
+    def part(self, chosen: NDArray[Any]) -> Examples:
+        """Some of the segments; recordings keep their places."""
+        rows = {name: getattr(self, name)[chosen] for name in ("cepstra", "present", "recording", "start", "label")}
+        return replace(self, **rows)
+
+    def check(self) -> None:
+        """At least two recordings of each class, or nothing could be judged by another one."""
+        for code, name in enumerate(self.classes):
+            n = len(np.unique(self.recording[self.label == code]))
+            if n < 2:
+                raise UsageError(
+                    f"{n} recording{'' if n == 1 else 's'} with segments labelled {name!r} must be at least 2; "
+                    "label more recordings, nothing is judged by itself"
+                )
+
+
+def two_classes(found: Sequence[str], wanted: Sequence[str] | None = None) -> tuple[str, str]:
+    """The two labels to tell apart, in the order of the alphabet unless given."""
+    classes = tuple(wanted or sorted(set(found)))
+    missing = [name for name in classes if name not in found]
+    if missing:
+        raise UsageError(f"nothing is labelled {missing[0]!r}; the labels are {', '.join(sorted(set(found)))}")
+    if len(classes) != 2 or classes[0] == classes[1]:
+        raise UsageError(
+            f"{len(classes)} labels ({', '.join(classes)}) must be two; choose with --classes, for example "
+            "--classes human,human_animal"
+        )
+    return classes[0], classes[1]
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """At most so many of n places, evenly spread from the first to the last."""
+    if n <= most:
+        return np.arange(n)
+    return np.round(np.linspace(0, n - 1, most)).astype(np.int64)

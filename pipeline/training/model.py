@@ -1,0 +1,173 @@
+"""A model: one immutable value with all that decides, and what it was learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import ModelError, SettingsError
+from pipeline.grid import Grid
+from pipeline.learners.array_fusion import CombinedFeatures, WeightedVotes
+from pipeline.learners.array_screen import ArrayScreen
+from pipeline.learners.machine import Discriminant, Kernel
+from pipeline.training.archive import read_archive, write_archive
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Refusal(IntEnum):
+    """Why training did not learn from a sensor's segment."""
+
+    NONE = 0
+    ABSENT = 1
+    LABEL = 2  # the label of the recording is doubted
+    OTHERS = 3  # it does not fit what the other sensors heard
+    OWN = 4  # it is far from all that the sensor delivers otherwise
+
+    @property
+    def told(self) -> str:
+        return _TOLD[self]
+
+
+_TOLD = {
+    Refusal.NONE: "learned from",
+    Refusal.ABSENT: "absent",
+    Refusal.LABEL: "label doubted",
+    Refusal.OTHERS: "does not fit the other sensors",
+    Refusal.OWN: "unlike anything else of this sensor",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The training segments, in the order of the screen's reference, and how far each was believed."""
+
+    recording: NDArray[np.int64]  # (segments,): place in the list of recordings
+    start: NDArray[np.int64]  # (segments,): first sample
+    label: NDArray[np.int64]  # (segments,): place among the classes
+    delivered: NDArray[np.float64]  # (segments, sensors): posterior that the sensor delivered the scene
+    label_right: NDArray[np.float64]  # (segments,): posterior that the label is right
+    refusal: NDArray[np.int8]  # (segments, sensors)
+
+
+@dataclass(frozen=True)
+class Model:
+    """From cepstra to decisions. `settings` are those of `Mfcc`; `notes` say where the model comes from."""
+
+    grid: Grid
+    settings: dict[str, Any]
+    classes: tuple[str, str]
+    means: NDArray[np.float32]  # (sensors, values)
+    axes: NDArray[np.float32]  # (sensors, components, values)
+    screen: ArrayScreen
+    machines: tuple[Discriminant | None, ...]
+    votes: WeightedVotes
+    combined: Discriminant | None
+    memory: Memory
+    notes: dict[str, Any]
+    identity: str = ""
+
+    @property
+    def n_sensors(self) -> int:
+        return len(self.means)
+
+    @property
+    def name(self) -> str:
+        """Short, and enough to tell models apart."""
+        return self.identity[:12]
+
+    @cached_property
+    def combined_features(self) -> CombinedFeatures:
+        if self.combined is None:
+            raise ModelError(
+                "this model has no classifier for the features of all sensors side by side: training believed too few "
+                "segments; fuse by votes"
+            )
+        return CombinedFeatures(self.combined, self.screen)
+
+    def knows(self, fingerprint: str) -> bool:
+        """Whether a recording with this sound was trained on."""
+        return fingerprint in self._fingerprints
+
+    @cached_property
+    def _fingerprints(self) -> frozenset[str]:
+        return frozenset(note["fingerprint"] for note in self.notes["recordings"])
+
+    def save(self, directory: Path) -> Model:
+        """Store in a new directory; the model with its identity."""
+        metadata = {
+            "grid": {name: getattr(self.grid, name) for name in _GRID},
+            "cepstra": self.settings,
+            "classes": list(self.classes),
+            "dependence": self.votes.dependence,
+            "notes": self.notes,
+        }
+        arrays = {"means": self.means, "axes": self.axes}
+        arrays |= _prefixed("screen", self.screen.as_arrays())
+        arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in Memory.__slots__})
+        for s, machine in enumerate(self.machines):
+            arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
+        arrays |= _prefixed("combined", _machine_arrays(self.combined))
+        return replace(self, identity=write_archive(directory, metadata, arrays))
+
+    @classmethod
+    def load(cls, directory: Path) -> Model:
+        """What `save` stored; a `ModelError` says what is wrong with anything else."""
+        archive = read_archive(directory)
+        metadata, arrays = archive.metadata, archive.arrays
+        try:
+            n_sensors = len(arrays["means"])
+            return cls(
+                grid=Grid(**metadata["grid"]),
+                settings=metadata["cepstra"],
+                classes=(metadata["classes"][0], metadata["classes"][1]),
+                means=arrays["means"],
+                axes=arrays["axes"],
+                screen=ArrayScreen.from_arrays(_part("screen", arrays)),
+                machines=tuple(_machine(_part(f"machine{s + 1}", arrays)) for s in range(n_sensors)),
+                votes=WeightedVotes(metadata["dependence"]),
+                combined=_machine(_part("combined", arrays)),
+                memory=Memory(**_part("memory", arrays)),
+                notes=metadata["notes"],
+                identity=archive.identity,
+            )
+        except (KeyError, IndexError, TypeError, SettingsError) as error:
+            raise ModelError(f"{directory} lacks a part of a model ({error!r}); train it again") from error
+
+
+_GRID = ("rate_hz", "frame_seconds", "hop_seconds", "window_seconds", "segment_seconds", "overlap")
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def _part(prefix: str, arrays: Arrays) -> Arrays:
+    return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _machine_arrays(machine: Discriminant | None) -> Arrays:
+    if machine is None:
+        return {}
+    return {
+        "basis": machine.basis,
+        "columns": machine.columns,
+        "coefficients": machine.coefficients,
+        "slopes": machine.slopes,
+        "scalars": np.array([machine.kernel.gamma, machine.offset]),
+    }
+
+
+def _machine(arrays: Arrays) -> Discriminant | None:
+    if not arrays:
+        return None
+    gamma, offset = (float(value) for value in arrays["scalars"])
+    kernel = Kernel("rbf", gamma=gamma)
+    return Discriminant(kernel, arrays["basis"], arrays["columns"], arrays["coefficients"], offset, arrays["slopes"])
