@@ -345,6 +345,63 @@ def replay(
     raise typer.Exit(code)
 
 
+@app.command()
+@_flowing
+def evaluate(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORDINGS...",
+            show_default=False,
+            help="Sound, which is replayed; or a file of decisions (.jsonl).",
+        ),
+    ],
+    labels: Annotated[
+        Path, typer.Option(metavar="FILE", show_default=False, help="Labels, as gemmed train reads them.")
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="DIR", show_default=False, help="Directory of the model; needed for sound."),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Which sensor failed when: recording,sensor,start_seconds,end_seconds,fault."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the figure goes, and decisions if sound is replayed.")
+    ] = Path("evaluation"),
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="All figures for programs.")] = None,
+    pattern: Pattern = None,
+    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+    jobs: Jobs = None,
+) -> None:
+    """Compare decisions with labels: confusion, accuracy, calibration, per sensor and fused.
+
+    Intervals take recordings as the independent units. Recordings that the model was trained on are judged by models
+    that were trained without them, or left out. With the truth about the sensors, also how often failures are noticed
+    and sound segments refused.
+    """
+    from rich.console import Console
+
+    with _errors_for_people():
+        from pipeline.service.evaluate_command import run_evaluation
+
+        run_evaluation(
+            recordings,
+            model,
+            labels,
+            truth=truth,
+            out=out,
+            json_file=json_file,
+            pattern=pattern,
+            resample=resample,
+            jobs=jobs or os.cpu_count() or 1,
+            console=Console(),
+        )
+
+
 class _errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 

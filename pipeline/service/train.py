@@ -24,8 +24,8 @@ from pipeline.stages import Chain, Mfcc
 from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
 from pipeline.training.labels import Labels
 from pipeline.training.learn import learn
-from pipeline.training.metrics import Judged, summary
-from pipeline.training.model import Model
+from pipeline.training.metrics import Judged, known, summary
+from pipeline.training.model import HeldOut, Model
 from pipeline.workers import finished, progress_bar
 
 
@@ -175,8 +175,17 @@ def _learn(examples: Examples, task: _Task, plan: Plan, jobs: int, progress: Pro
     for fold, result in finished(work, list(range(-1, n_folds)), jobs=jobs):
         found[fold] = result
         progress.advance(bar)
-    judged = [one for fold in range(n_folds) for one in found[fold]]
-    return found[-1], {"folds": n_folds} | (summary(judged, examples.classes) if judged else {})
+    if not n_folds:
+        return found[-1], {"folds": 0}
+    judged = _in_order_of(examples, [one for fold in range(n_folds) for one in found[fold]])
+    model = replace(found[-1], held_out=HeldOut.of(judged))
+    return model, {"folds": n_folds, **summary(judged, examples.classes)}
+
+
+def _in_order_of(examples: Examples, judged: Sequence[Judged]) -> list[Judged]:
+    by_place = {(one.recording, one.start_sample): one for one in judged}
+    names = [examples.recordings[number].name for number in examples.recording]
+    return [by_place[place] for place in zip(names, examples.start.tolist(), strict=True)]
 
 
 def _folds(examples: Examples, plan: Plan) -> NDArray[np.int64]:
@@ -226,13 +235,10 @@ def beside_the_truth(decision: Decision, recording: str, truth: int, classes: tu
     label, verdicts = decision.outcome.label, decision.verdicts
     return Judged(
         recording=recording,
+        start_sample=decision.features.span.start,
         truth=truth,
         label=None if label is None else classes.index(label),
         log_odds=decision.outcome.log_odds,
-        sensor_log_odds=_known(verdicts.log_odds),
-        p_values=_known(verdicts.screened.p_values),
+        sensor_log_odds=tuple(map(known, verdicts.log_odds)),
+        p_values=tuple(map(known, verdicts.screened.p_values)),
     )
-
-
-def _known(values: NDArray[np.float64]) -> tuple[float | None, ...]:
-    return tuple(None if np.isnan(value) else float(value) for value in values)

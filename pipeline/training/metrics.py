@@ -20,6 +20,7 @@ class Judged:
     """One decision beside the truth; classes are 0 and 1."""
 
     recording: str
+    start_sample: int
     truth: int
     label: int | None
     log_odds: float | None
@@ -156,6 +157,11 @@ def _by_recording(judged: Sequence[Judged]) -> tuple[list[tuple[str, bool]], Cal
         if len({one.truth for one in own}) == 1:
             found.append((name, _right(float(np.mean([one.log_odds for one in own])), own[0].truth)))
     return found, lambda pair: bool(pair[1])
+
+
+def known(value: Any) -> float | None:
+    """A number, or None in place of NaN."""
+    return None if np.isnan(value) else float(value)
 
 
 def _told(items: Sequence[Any], hit: Callable[[Any], bool]) -> dict[str, Any] | None:

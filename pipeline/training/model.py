@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -18,6 +18,7 @@ from pipeline.learners.array_fusion import CombinedFeatures, WeightedVotes
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.machine import Discriminant, Kernel
 from pipeline.training.archive import read_archive, write_archive
+from pipeline.training.metrics import Judged, known
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -57,6 +58,25 @@ class Memory:
     refusal: NDArray[np.int8]  # (segments, sensors)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What models that were trained without a recording made of its segments, in the order of the memory."""
+
+    label: NDArray[np.int8]  # (segments,): place among the classes, -1 for none
+    log_odds: NDArray[np.float64]  # (segments,): fused, NaN where no sensor was believed
+    sensor_log_odds: NDArray[np.float64]  # (segments, sensors)
+    p_values: NDArray[np.float64]  # (segments, sensors)
+
+    @classmethod
+    def of(cls, judged: Sequence[Judged]) -> HeldOut:
+        return cls(
+            np.array([-1 if one.label is None else one.label for one in judged], np.int8),
+            np.array([one.log_odds for one in judged], np.float64),
+            np.array([one.sensor_log_odds for one in judged], np.float64),
+            np.array([one.p_values for one in judged], np.float64),
+        )
+
+
 @dataclass(frozen=True)
 class Model:
     """From cepstra to decisions. `settings` are those of `Mfcc`; `notes` say where the model comes from."""
@@ -72,6 +92,7 @@ class Model:
     combined: Discriminant | None
     memory: Memory
     notes: dict[str, Any]
+    held_out: HeldOut | None = None
     identity: str = ""
 
     @property
@@ -94,11 +115,29 @@ class Model:
 
     def knows(self, fingerprint: str) -> bool:
         """Whether a recording with this sound was trained on."""
-        return fingerprint in self._fingerprints
+        return fingerprint in self._places
+
+    def judged_without(self, fingerprint: str, name: str) -> list[Judged]:
+        """What models that were trained without a recording made of it; nothing if that was never tried."""
+        if self.held_out is None:
+            return []
+        held, memory = self.held_out, self.memory
+        return [
+            Judged(
+                recording=name,
+                start_sample=int(memory.start[n]),
+                truth=int(memory.label[n]),
+                label=None if held.label[n] < 0 else int(held.label[n]),
+                log_odds=known(held.log_odds[n]),
+                sensor_log_odds=tuple(map(known, held.sensor_log_odds[n])),
+                p_values=tuple(map(known, held.p_values[n])),
+            )
+            for n in np.flatnonzero(memory.recording == self._places[fingerprint])
+        ]
 
     @cached_property
-    def _fingerprints(self) -> frozenset[str]:
-        return frozenset(note["fingerprint"] for note in self.notes["recordings"])
+    def _places(self) -> dict[str, int]:
+        return {note["fingerprint"]: place for place, note in enumerate(self.notes["recordings"])}
 
     def save(self, directory: Path) -> Model:
         """Store in a new directory; the model with its identity."""
@@ -112,6 +151,8 @@ class Model:
         arrays = {"means": self.means, "axes": self.axes}
         arrays |= _prefixed("screen", self.screen.as_arrays())
         arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in Memory.__slots__})
+        if self.held_out is not None:
+            arrays |= _prefixed("held_out", {name: getattr(self.held_out, name) for name in HeldOut.__slots__})
         for s, machine in enumerate(self.machines):
             arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
         arrays |= _prefixed("combined", _machine_arrays(self.combined))
@@ -136,6 +177,7 @@ class Model:
                 combined=_machine(_part("combined", arrays)),
                 memory=Memory(**_part("memory", arrays)),
                 notes=metadata["notes"],
+                held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
                 identity=archive.identity,
             )
         except (KeyError, IndexError, TypeError, SettingsError) as error:

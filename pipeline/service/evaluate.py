@@ -1,0 +1,180 @@
+"""`gemmed evaluate`: how good decisions are, and how well failures are noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.service.decisions import Event
+from pipeline.training.labels import Labels
+from pipeline.training.metrics import Judged, Rate, rate, summary
+from pipeline.training.model import Model
+from pipeline.training.truth import Truth
+
+_FAULTY_SHARE = 0.5
+"""A segment with a failure for less of its time, but some, is neither faulty nor clean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Decisions beside their labels, and the format they were made in."""
+
+    judged: tuple[Judged, ...]
+    unlabelled: tuple[Judged, ...]
+    """Not labelled, but screened all the same; their truth means nothing."""
+    classes: tuple[str, str]
+    alpha: float
+    rate_hz: int
+    segment: int
+    held_out: tuple[str, ...]
+    """Recordings that were trained on, for which models decided that were trained without them."""
+    left_out: tuple[str, ...]
+    """Recordings that were trained on, and cannot say anything."""
+
+
+def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evidence:
+    """Decisions of a replay beside the labels; recordings that were trained on never judge the model they made."""
+    header, by_recording, finished = _sorted(events)
+    classes = (header["classes"][0], header["classes"][1])
+    judged: list[Judged] = []
+    unlabelled: list[Judged] = []
+    held_out: list[str] = []
+    left_out: list[str] = []
+    for name, decisions in by_recording.items():
+        if not finished[name]["trained_on"]:
+            for event in decisions:
+                label = _label(labels, event, header["rate_hz"])
+                one = _judged(event, classes, label)
+                (judged if label in classes else unlabelled).append(one)
+            continue
+        own = model.judged_without(finished[name]["fingerprint"], name) if model else []
+        judged += own
+        (held_out if own else left_out).append(name)
+    if not judged:
+        raise UsageError(_nothing(left_out, len(by_recording)))
+    segment = next(e["stop_sample"] - e["start_sample"] for rows in by_recording.values() for e in rows)
+    return Evidence(
+        tuple(judged), tuple(unlabelled), classes, header["alpha"], header["rate_hz"], segment,
+        tuple(held_out), tuple(left_out),
+    )  # fmt: skip
+
+
+def _nothing(left_out: Sequence[str], n_recordings: int) -> str:
+    if left_out:
+        return (
+            f"the model was trained on {len(left_out)} of the {n_recordings} recordings and on the others nothing is "
+            "labelled; give recordings it has not seen, or a model that was validated (without --folds 0)"
+        )
+    return f"none of the decisions about {n_recordings} recordings lies inside a label; check names and times of labels"
+
+
+def _sorted(events: Iterable[Event]) -> tuple[Event, dict[str, list[Event]], dict[str, Event]]:
+    """The header, decisions by recording, and the last word about each recording."""
+    events = iter(events)
+    header = next(events)
+    decisions: dict[str, list[Event]] = {}
+    finished: dict[str, Event] = {}
+    for event in events:
+        if event["type"] == "decision":
+            decisions.setdefault(event["recording"], []).append(event)
+        elif event["type"] == "recording_finished":
+            finished[event["recording"]] = event
+    incomplete = set(header["recordings"]) - set(finished)
+    if incomplete:
+        raise UsageError(
+            f"the replay is not finished: {len(incomplete)} recordings are missing; run the same gemmed replay again"
+        )
+    return header, decisions, finished
+
+
+def _label(labels: Labels, event: Event, rate_hz: int) -> str | None:
+    return labels.of(event["recording"], event["start_sample"] / rate_hz, event["stop_sample"] / rate_hz)
+
+
+def _judged(event: Event, classes: tuple[str, str], label: str | None) -> Judged:
+    return Judged(
+        recording=event["recording"],
+        start_sample=event["start_sample"],
+        truth=classes.index(label) if label in classes else -1,
+        label=None if event["label"] is None else classes.index(event["label"]),
+        log_odds=event["fused_log_odds"],
+        sensor_log_odds=tuple(event["log_odds"]),
+        p_values=tuple(event["p_values"]),
+    )
+
+
+def evaluation(evidence: Evidence, truth: Truth | None) -> dict[str, Any]:
+    """Everything, ready for JSON."""
+    told = summary(evidence.judged, evidence.classes)
+    told |= {"alpha": evidence.alpha, "held_out": list(evidence.held_out), "left_out": list(evidence.left_out)}
+    if truth is not None:
+        told["anomalies"] = anomalies(evidence, truth)
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One sensor's segment beside the truth about the sensor."""
+
+    recording: str
+    sensor: int
+    p_value: float
+    share: float
+    fault: str
+
+
+def anomalies(evidence: Evidence, truth: Truth) -> dict[str, Any]:
+    """How well the screen tells failing sensors from sound ones."""
+    looks = list(_looks(evidence, truth))
+    n_sensors = len(evidence.judged[0].p_values)
+    kinds = Counter(look.fault for look in looks if look.share >= _FAULTY_SHARE)
+    return {
+        "all": _detection(looks, evidence.alpha),
+        "sensors": [
+            {"sensor": s, **_detection([look for look in looks if look.sensor == s], evidence.alpha)}
+            for s in range(1, n_sensors + 1)
+        ],
+        "faults": {
+            kind: _told(
+                _rate([one for one in looks if one.fault == kind and one.share >= _FAULTY_SHARE], evidence.alpha)
+            )
+            for kind in sorted(kinds)
+        },
+    }
+
+
+def _looks(evidence: Evidence, truth: Truth) -> Iterable[_Look]:
+    for one in (*evidence.judged, *evidence.unlabelled):
+        span = one.start_sample / evidence.rate_hz, (one.start_sample + evidence.segment) / evidence.rate_hz
+        for sensor, p_value in enumerate(one.p_values, start=1):
+            if p_value is not None:
+                yield _Look(one.recording, sensor, p_value, *truth.overlap(one.recording, sensor, *span))
+
+
+def _detection(looks: Sequence[_Look], alpha: float) -> dict[str, Any]:
+    from sklearn.metrics import roc_auc_score
+
+    faulty = [look for look in looks if look.share >= _FAULTY_SHARE]
+    clean = [look for look in looks if look.share == 0]
+    auc = None
+    if faulty and clean:
+        scores = [-look.p_value for look in (*faulty, *clean)]
+        auc = round(float(roc_auc_score(np.repeat([1, 0], [len(faulty), len(clean)]), scores)), 6)
+    return {
+        "auc": auc,
+        "detected": _told(_rate(faulty, alpha)),
+        "false_alarms": _told(_rate(clean, alpha)),
+    }
+
+
+def _rate(looks: Sequence[_Look], alpha: float) -> Rate | None:
+    return rate([look.p_value <= alpha for look in looks], [look.recording for look in looks])
+
+
+def _told(found: Rate | None) -> dict[str, Any] | None:
+    return None if found is None else found.as_dict()

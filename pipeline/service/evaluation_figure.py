@@ -1,0 +1,92 @@
+"""An evaluation to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.plotting import pyplot
+
+_FUSED, _SENSOR, _FAULT, _LINE = "#08306b", "#6baed6", "#b2182b", "#888888"
+
+
+def write_evaluation_figure(told: dict[str, Any], path: Path) -> Path:
+    """Confusion, accuracy per sensor and fused, calibration; with known truth also detection of failures."""
+    plt = pyplot()
+    n_columns = 4 if "anomalies" in told else 3
+    figure, axes = plt.subplots(1, n_columns, figsize=(4.6 * n_columns, 4.4), layout="constrained")
+    _confusion(axes[0], told)
+    _accuracy(axes[1], told)
+    _calibration(axes[2], told)
+    if "anomalies" in told:
+        _anomalies(axes[3], told)
+    figure.suptitle(
+        f"{told['segments']} segments of {told['recordings']} recordings; bars and whiskers are 95 % intervals with "
+        "recordings as independent units"
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _confusion(axes: Any, told: dict[str, Any]) -> None:
+    table = np.array(told["confusion"])
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), count in np.ndenumerate(table):
+        colour = "white" if shares[row, column] > 0.5 else "black"
+        axes.text(column, row, f"{count}\n{100 * shares[row, column]:.1f} %", ha="center", va="center", color=colour)
+    axes.set_xticks(range(3), [*told["classes"], "no decision"])
+    axes.set_yticks(range(2), told["classes"], rotation=90, va="center")
+    axes.set(xlabel="decided", ylabel="true", title="Decisions")
+
+
+def _accuracy(axes: Any, told: dict[str, Any]) -> None:
+    rows = [(f"sensor {one['sensor']}", one["accuracy"], _SENSOR) for one in told["sensors"]]
+    rows += [("fused", told["accuracy_without_abstention"], _FUSED), ("where decided", told["accuracy"], _FUSED)]
+    shown = [(name, rate, colour) for name, rate, colour in rows if rate is not None]
+    for place, (_, rate, colour) in enumerate(shown):
+        _whisker(axes, place, rate, colour)
+    axes.set_yticks(range(len(shown)), [name for name, *_ in shown])
+    axes.invert_yaxis()
+    axes.set(xlabel="right, %", title="Accuracy")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _calibration(axes: Any, told: dict[str, Any]) -> None:
+    axes.plot([50, 100], [50, 100], color=_LINE, linewidth=1)
+    for one in told["calibration"]["bins"]:
+        rate, x = one["right"], 100 * one["probability"]
+        axes.plot([x, x], [100 * rate["low"], 100 * rate["high"]], color=_FUSED, alpha=0.5)
+        axes.scatter([x], [100 * rate["value"]], s=8 + 60 * np.sqrt(rate["segments"] / told["segments"]), color=_FUSED)
+    error = told["calibration"]["expected_error"]
+    axes.set(
+        xlabel="probability of the likelier class, %",
+        ylabel="right, %",
+        title="Calibration" if error is None else f"Calibration, off by {100 * error:.1f} points",
+        ylim=(0, 102),
+    )
+    axes.grid(alpha=0.3)
+
+
+def _anomalies(axes: Any, told: dict[str, Any]) -> None:
+    found = told["anomalies"]
+    rows = [(kind, rate, _FAULT) for kind, rate in found["faults"].items()]
+    rows += [(f"clean, sensor {one['sensor']}", one["false_alarms"], _SENSOR) for one in found["sensors"]]
+    shown = [(name, rate, colour) for name, rate, colour in rows if rate is not None]
+    for place, (_, rate, colour) in enumerate(shown):
+        _whisker(axes, place, rate, colour)
+    axes.axvline(100 * told["alpha"], color=_LINE, linewidth=1)
+    axes.set_yticks(range(len(shown)), [name for name, *_ in shown], fontsize=8)
+    axes.invert_yaxis()
+    auc = found["all"]["auc"]
+    ranked = "" if auc is None else f", ranked right {100 * auc:.0f} %"
+    axes.set(xlabel=f"refused at {told['alpha']:g} (line), %", title=f"Failing sensors{ranked}", xlim=(-3, 103))
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _whisker(axes: Any, place: int, rate: dict[str, Any], colour: str) -> None:
+    axes.plot([100 * rate["low"], 100 * rate["high"]], [place, place], color=colour, linewidth=4, alpha=0.4)
+    axes.plot([100 * rate["value"]], [place], "o", color=colour)
