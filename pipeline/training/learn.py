@@ -16,10 +16,12 @@ from pipeline.learners import ArrayGEMMEDClassifier, RobustPCA
 from pipeline.learners.array import fit_machine
 from pipeline.learners.array_fusion import WeightedVotes, complete
 from pipeline.learners.array_screen import FEWEST_SEGMENTS, ArrayScreen
-from pipeline.training.examples import Examples
+from pipeline.training.examples import Examples, evenly
 from pipeline.training.model import Memory, Model, Refusal
 
 _COMPONENTS = 50
+_MOST_ROWS = 5000
+"""Of which principal components are found; more would cost minutes and change nothing."""
 
 
 def learn(
@@ -52,19 +54,32 @@ def learn(
 def _components(
     examples: Examples, n_components: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[float | None]]:
-    """Mean, axes and retained power of each sensor; zeros for one that was hardly ever there."""
+    """Middle, axes and typical share of the power in them for each sensor; zeros for one that was hardly ever there.
+
+    The axes are those of all sensors together, each about its own middle: a sensor that fails half of the time would
+    own its axes, here the sound ones outvote it.
+    """
     n_segments, n_sensors, n_values = examples.cepstra.shape
-    n_components = min(n_components, n_values, int(examples.present.sum(axis=0).max()) - 1)
+    there = examples.present & (examples.present.sum(axis=0) >= FEWEST_SEGMENTS)
+    n_components = min(n_components, n_values, int(there.sum()) - 1)
     if n_components < 1:
         raise UsageError(f"{n_segments} segments are too few to learn from; label more sound")
     means, axes = np.zeros((n_sensors, n_values)), np.zeros((n_sensors, n_components, n_values))
-    power: list[float | None] = [None] * n_sensors
-    for s in range(n_sensors):
-        there = examples.present[:, s]
-        if there.sum() > max(n_components, FEWEST_SEGMENTS):
-            pca = RobustPCA(n_components=n_components).fit(examples.cepstra[there, s])
-            means[s], axes[s], power[s] = pca.mean_, pca.components_, pca.retained_power_
-    return means, axes, power
+    for s in np.flatnonzero(there.any(axis=0)):
+        means[s] = np.median(examples.cepstra[there[:, s], s], axis=0)
+    rows, columns = np.nonzero(there)
+    chosen = evenly(len(rows), _MOST_ROWS)
+    about = examples.cepstra[rows[chosen], columns[chosen]] - means[columns[chosen]]
+    pca = RobustPCA(n_components=n_components).fit(about)
+    axes[there.any(axis=0)] = pca.components_
+    return means, axes, [_power_kept(examples.cepstra[there[:, s], s] - means[s], axes[s]) for s in range(n_sensors)]
+
+
+def _power_kept(about: NDArray[np.float64], axes: NDArray[np.float64]) -> float | None:
+    if not len(about):
+        return None
+    kept, whole = (np.einsum("ij,ij->i", x, x) for x in (about @ axes.T, about))
+    return float(np.median(kept / np.maximum(whole, 1e-12)))
 
 
 def _projected(
