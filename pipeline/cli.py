@@ -402,6 +402,38 @@ def evaluate(
         )
 
 
+@app.command()
+@_flowing
+def explain(
+    decision: Annotated[
+        str,
+        typer.Argument(
+            metavar="DECISION",
+            show_default=False,
+            help="A line of a file, as decisions.jsonl:17; or a recording and a time in seconds, as r001@3.5.",
+        ),
+    ],
+    recordings: Annotated[
+        list[Path],
+        typer.Option("--recordings", metavar="PATH", show_default=False, help="Where the sound is; may be repeated."),
+    ],
+    model: ModelDirectory,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the figure goes.")] = Path("explanation.png"),
+    pattern: Pattern = None,
+    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+) -> None:
+    """Say why a decision is what it is: which sensors, how unusual each was, what it resembles, what training refused.
+
+    The sound is decided about again; for a line of a file also whether the decision is the same.
+    """
+    from rich.console import Console
+
+    with _errors_for_people():
+        from pipeline.service.explain_command import run_explanation
+
+        run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=Console())
+
+
 class _errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 

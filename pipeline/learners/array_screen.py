@@ -65,7 +65,7 @@ class ArrayScreen:
         """
         n_segments, n_sensors, n_features = X.shape
         believed = weights > 0.5
-        X = np.where(believed[:, :, None], X, 0.0)
+        X = np.where(np.isnan(X), 0.0, X)
         screen = cls(
             features=np.ascontiguousarray(X.transpose(1, 2, 0), np.float32),
             residuals=np.zeros((n_sensors, n_sensors, n_features, n_segments), np.float32),
@@ -97,9 +97,25 @@ class ArrayScreen:
 
     def p_values(self, x: Floats, present: Flags, partners: Flags) -> SensorPValues:
         """Of one segment's features (sensors, features); each is measured against the others among `partners`."""
+        judged, asked, own, ratios = self._measured(x, present, partners)
+        found = np.full((3, len(x)), np.nan)
+        for s in np.flatnonzero(judged):
+            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], ratios[s])
+        return SensorPValues(*found)
+
+    def standing(self, x: Floats, present: Flags, partners: Flags, sensor: int) -> list[tuple[float, Floats]]:
+        """A sensor's two measures, each beside those of the reference: log d(x_s), and r_s if it has partners."""
+        judged, asked, own, ratios = self._measured(x, present, partners)
+        if not judged[sensor]:
+            return []
+        table = self._table(sensor, asked[sensor])
+        pairs = [(float(own[sensor]), table.own), (float(ratios[sensor]), table.ratios)]
+        return [(value, reference) for value, reference in pairs if len(reference)]
+
+    def _measured(self, x: Floats, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
+        """Who is judged, by whom (sensors, partners), log d(x_s) and r_s."""
         judged = present & self.ready
-        asked = (present & partners) & self._paired & ~np.eye(len(x), dtype=np.bool_)
-        asked[~judged] = False
+        asked = (present & partners) & self._paired & judged[:, None]
         own, ratios = _measure(
             np.ascontiguousarray(x, np.float32),
             judged,
@@ -110,15 +126,15 @@ class ArrayScreen:
             self.offsets,
             *self._penalties,
         )
-        found = np.full((3, len(x)), np.nan)
-        for s in np.flatnonzero(judged):
-            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], ratios[s])
-        return SensorPValues(*found)
+        return judged, asked, own, ratios
 
-    def neighbours(self, x: Floats, sensor: int, n: int) -> tuple[Integers, Floats]:
-        """The reference segments nearest to a sensor's features, and their distances, nearest first."""
+    def neighbours(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
+        """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
+
+        Training segments that are no reference can be asked for as well.
+        """
         squares = np.sum((self.features[sensor].astype(np.float64) - x[:, None]) ** 2, axis=0)
-        squares[~np.isfinite(self.own[:, sensor])] = np.inf
+        squares[~(np.isfinite(self.own[:, sensor]) if among is None else among)] = np.inf
         nearest = np.argsort(squares, kind="stable")[: min(n, int(np.isfinite(squares).sum()))]
         return nearest, np.sqrt(squares[nearest])
 

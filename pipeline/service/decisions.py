@@ -114,12 +114,19 @@ def totals(summaries: list[Event]) -> Event:
 
 def read_events(path: Path) -> Iterator[Event]:
     """All events of a file of decisions; a `UsageError` says what is wrong with anything else."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, text in enumerate(file, start=1):
             event = parsed(text)
             if event is None or (number == 1 and event["type"] != "replay_started"):
                 raise UsageError(f"{path} line {number} is not an event of gemmed replay; give a file that it wrote")
             yield event
+
+
+def opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; give a file that gemmed replay wrote") from error
 
 
 def parsed(text: bytes) -> Event | None:

@@ -48,7 +48,11 @@ class Truth:
 
 def read_truth(path: Path) -> Truth:
     """A table recording,sensor,start_seconds,end_seconds,fault as the simulator writes it."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    try:
+        file = path.open(encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; give a table of failures") from error
+    with file:
         rows = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
