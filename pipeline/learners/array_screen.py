@@ -19,6 +19,8 @@ Singles = NDArray[np.float32]
 FEWEST_SEGMENTS = 20
 """Fewer believed segments are no reference."""
 _NEAREST = 1e-12
+_CONTRADICTION = 0.01
+"""A sensor whose agreement with the others is as rare as this is no witness for or against them."""
 _STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
 
 
@@ -97,23 +99,25 @@ class ArrayScreen:
 
     def p_values(self, x: Floats, present: Flags, partners: Flags) -> SensorPValues:
         """Of one segment's features (sensors, features); each is measured against the others among `partners`."""
-        judged, asked, own, ratios = self._measured(x, present, partners)
         found = np.full((3, len(x)), np.nan)
-        for s in np.flatnonzero(judged):
-            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], ratios[s])
+        for s, (own, ratio, table) in enumerate(self._standings(x, present, partners)):
+            if table is not None:
+                found[:, s] = table.p_values(own, ratio)
         return SensorPValues(*found)
 
     def standing(self, x: Floats, present: Flags, partners: Flags, sensor: int) -> list[tuple[float, Floats]]:
         """A sensor's two measures, each beside those of the reference: log d(x_s), and r_s if it has partners."""
-        judged, asked, own, ratios = self._measured(x, present, partners)
-        if not judged[sensor]:
+        own, ratio, table = self._standings(x, present, partners)[sensor]
+        if table is None:
             return []
-        table = self._table(sensor, asked[sensor])
-        pairs = [(float(own[sensor]), table.own), (float(ratios[sensor]), table.ratios)]
-        return [(value, reference) for value, reference in pairs if len(reference)]
+        return [(value, reference) for value, reference in ((own, table.own), (ratio, table.ratios)) if len(reference)]
 
-    def _measured(self, x: Floats, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
-        """Who is judged, by whom (sensors, partners), log d(x_s) and r_s."""
+    def _standings(self, x: Floats, present: Flags, partners: Flags) -> list[tuple[float, float, _Ranks | None]]:
+        """log d(x_s), r_s, and what is normal for it; of every sensor.
+
+        A sensor that contradicts all others is asked no more about them: they would seem to contradict it, and false
+        alarms would spread. Two always remain, for of two alone nobody knows who is wrong.
+        """
         judged = present & self.ready
         asked = (present & partners) & self._paired & judged[:, None]
         own, ratios = _measure(
@@ -126,7 +130,17 @@ class ArrayScreen:
             self.offsets,
             *self._penalties,
         )
-        return judged, asked, own, ratios
+        found: list[tuple[float, float, _Ranks | None]] = [(np.nan, np.inf, None)] * len(x)
+        open_, witnesses = judged.copy(), int((judged & partners).sum())
+        while open_.any():
+            for s in np.flatnonzero(open_):
+                found[s] = own[s], ratios[s][asked[s]].min(initial=np.inf), self._table(int(s), asked[s])
+            worst = min(np.flatnonzero(open_), key=lambda s: _agreement(*found[s][1:]))
+            if witnesses <= 2 or _agreement(*found[worst][1:]) > _CONTRADICTION:
+                break
+            witnesses -= bool(partners[worst])
+            open_[worst], asked[:, worst] = False, False
+        return found
 
     def neighbours(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
         """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
@@ -203,6 +217,13 @@ class _Ranks:
         return rank / n, other / n, both / n
 
 
+def _agreement(ratio: float, table: _Ranks | None) -> float:
+    """p-value of a sensor's agreement with the others; 1 where it has none to agree with."""
+    if table is None or not len(table.ratios):
+        return 1.0
+    return (1 + int(_at_least(table.ratios, ratio))) / (len(table.ratios) + 1)
+
+
 def _at_least(ordered: Floats, values: Any) -> Any:
     """How many of the ordered ones are not below each value."""
     return len(ordered) - np.searchsorted(ordered, values, side="left")
@@ -227,9 +248,9 @@ def _measure(
     own_penalty: Singles,
     pair_penalty: Singles,
 ) -> tuple[Floats, Floats]:
-    """log d(x_s), and r_s as the least over the partners asked; infinite where there is none."""
+    """log d(x_s), and r_s|k for the partners asked; infinite for the others."""
     n_sensors, n_features = x.shape
-    own, ratios = np.full(n_sensors, np.nan), np.full(n_sensors, np.inf)
+    own, ratios = np.full(n_sensors, np.nan), np.full((n_sensors, n_sensors), np.inf)
     squares = np.empty(features.shape[2], np.float32)
     left = np.empty(n_features, np.float32)
     for s in range(n_sensors):
@@ -244,7 +265,7 @@ def _measure(
                 for i in range(n_features):
                     expected += x[k, i] * maps[s, k, i, j]
                 left[j] = x[s, j] - expected
-            ratios[s] = min(ratios[s], _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s])
+            ratios[s, k] = _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s]
     return own, ratios
 
 
