@@ -64,5 +64,5 @@ def deciding(model: Model, choices: Choices) -> list[Stage]:
 
 def whole_chain(model: Model, choices: Choices) -> Chain:
     """From blocks to decisions."""
-    masking = Masking([sensor - 1 for sensor in choices.masked])
+    masking = Masking([sensor - 1 for sensor in choices.masked], model.n_sensors)
     return Chain(masking, *listening(model.grid, model.settings), *deciding(model, choices))

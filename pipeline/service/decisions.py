@@ -50,7 +50,8 @@ class DecisionFile:
                 elif event["type"] == "replay_finished":
                     self.is_complete, kept = True, position
                     break
-        os.truncate(self.path, kept)
+        if kept < self.path.stat().st_size:
+            os.truncate(self.path, kept)
 
     def add(self, events: list[Event]) -> None:
         self._write("".join(map(line, events)))

@@ -39,6 +39,10 @@ class Replay:
     def model(self) -> Model:
         return _loaded(self.directory)
 
+    def check(self) -> None:
+        """Refuse choices that cannot be, before anything is written."""
+        whole_chain(self.model, self.choices)
+
     def header(self, listing: Listing) -> dict[str, Any]:
         model = self.model
         return {

@@ -42,10 +42,12 @@ def run_replay(
     task = Replay(model.resolve(), choices, resample, block_samples)
     if what_if and str(out) == "-":
         raise UsageError("--what-if compares two files; give --out a file")
+    changed_task = replace(task, choices=changed(choices, what_if))
+    for one in (task, changed_task):
+        one.check()
     code = _replay(task, listing, out, jobs=jobs, restart=restart, console=console)
     if what_if:
         other = variant_path(out, what_if)
-        changed_task = replace(task, choices=changed(choices, what_if))
         _replay(changed_task, listing, other, jobs=jobs, restart=restart, console=console, told=False)
         difference = Difference.of(read_events(out), read_events(other))
         if difference.changed:

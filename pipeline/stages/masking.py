@@ -11,23 +11,18 @@ from pipeline.events import RecordingStarted, TrustChanged
 
 
 class Masking:
-    """Takes the trust from some sensors, counted from 0, at the beginning of every recording."""
+    """Takes the trust from some of the sensors, counted from 0, at the beginning of every recording."""
 
     accepts = RecordingStarted
 
-    def __init__(self, masked: Collection[int]) -> None:
-        self._masked = sorted(set(masked))
+    def __init__(self, masked: Collection[int], n_sensors: int) -> None:
+        self._trusted = ~np.isin(np.arange(n_sensors), list(masked))
+        if len(set(masked)) != int((~self._trusted).sum()):
+            told = ",".join(str(sensor + 1) for sensor in sorted(masked))
+            raise SettingsError(f"mask={told} must name sensors from 1 to {n_sensors}")
 
     def push(self, started: RecordingStarted, /) -> list[object]:
-        n_sensors = len(started.sensors)
-        if self._masked and not 0 <= self._masked[0] <= self._masked[-1] < n_sensors:
-            raise SettingsError(
-                f"mask={','.join(str(s + 1) for s in self._masked)} must name sensors from 1 to {n_sensors}"
-            )
-        if not self._masked:
-            return [started]
-        trusted = ~np.isin(np.arange(n_sensors), self._masked)
-        return [started, TrustChanged(0, trusted)]
+        return [started] if self._trusted.all() else [started, TrustChanged(0, self._trusted)]
 
     def flush(self) -> list[object]:
         return []

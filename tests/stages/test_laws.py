@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from pipeline.events import Cepstra, Features, RecordingStarted, Segment, TrustChanged
 from pipeline.grid import Grid
-from pipeline.stages import Chain, Mfcc, Projection, Windowing
+from pipeline.learners.array_screen import SensorPValues
+from pipeline.stages import (
+    Chain,
+    Classification,
+    Fingerprint,
+    Fusion,
+    Masking,
+    Mfcc,
+    Projection,
+    Screening,
+    Windowing,
+)
 from tests.stages import laws
 
 GRID = Grid(rate_hz=4000, window_seconds=0.3, segment_seconds=0.52)
@@ -32,6 +43,24 @@ def projection(grid: Grid = GRID, n_components: int = 6) -> Projection:
     )
 
 
+class Screen:
+    """p-values by the size of the features."""
+
+    ready = np.ones(SENSORS, bool)
+
+    def p_values(self, x, present, partners):
+        p = 1 / (1 + np.abs(x).sum(axis=1, dtype=float))
+        return SensorPValues(p, p, p)
+
+
+class Machine:
+    def decision(self, X):
+        return X.sum(axis=1, dtype=float)
+
+    def log_odds(self, decision):
+        return 3 * decision
+
+
 def whole_chain(grid: Grid = GRID) -> Chain:
     return Chain(Windowing(grid), Mfcc(grid), projection(grid))
 
@@ -39,10 +68,18 @@ def whole_chain(grid: Grid = GRID) -> Chain:
 BLOCKS = laws.cut(sound(12), 333)
 SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
 CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
+FEATURES = laws.fed(projection(), CEPSTRA)
+SCREENED = laws.fed(Screening(Screen()), FEATURES)
+VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
 STAGES = {
     "windowing": (lambda: Windowing(GRID), [TrustChanged(0, np.array([True, False, False])), *BLOCKS]),
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
     "projection": (projection, CEPSTRA),
+    "screening": (lambda: Screening(Screen()), FEATURES),
+    "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
+    "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS),
+    "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
+    "masking": (lambda: Masking([1], SENSORS), [RecordingStarted("r", 4000, ("1", "2", "3"))] * 9),
 }
 
 
@@ -98,3 +135,22 @@ def test_each_stage_gives_its_own_kind():
     assert {type(fact) for fact in SEGMENTS} == {Segment}
     assert {type(fact) for fact in CEPSTRA} == {Cepstra}
     assert {type(fact) for fact in laws.fed(projection(), CEPSTRA)} == {Features}
+
+
+@pytest.mark.parametrize("size", [1, 7, 333, 4096, 48_000])
+def test_a_fingerprint_knows_the_sound_and_not_how_it_was_cut(size):
+    """Any blocking gives the same; another sample, an absent sensor or another length does not."""
+    audio = sound(3)
+
+    def fingerprint(samples, **how):
+        started = RecordingStarted("r", 4000, ("1", "2", "3"))
+        return laws.fed(Fingerprint(), [started, *laws.cut(samples, size, **how)])[-1]
+
+    whole = laws.fed(Fingerprint(), [RecordingStarted("r", 4000, ("1", "2", "3")), *laws.cut(audio, audio.shape[1])])
+    assert fingerprint(audio) == whole[-1]
+    assert whole[-1].samples == audio.shape[1]
+    other = audio.copy()
+    other[1, 16 * 77] += 1e-3
+    assert fingerprint(other) != whole[-1]
+    assert fingerprint(audio, delivered=[True, False, True]) != whole[-1]
+    assert fingerprint(audio[:, :-1]) != whole[-1]

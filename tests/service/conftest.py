@@ -1,0 +1,39 @@
+"""One small model for all tests of the service, trained as a user trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import ROOT, gemmed
+
+ARRAY = ROOT / "fixtures" / "array"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """Trained on the eight recordings of the fixtures."""
+    out = tmp_path_factory.mktemp("models") / "first"
+    done = gemmed("train", str(ARRAY), "--labels", str(ARRAY / "labels.csv"), "--model", str(out), "--folds", "2")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def unseen(tmp_path_factory) -> Path:
+    """Six recordings of the same site that no model has seen, with faults."""
+    out = tmp_path_factory.mktemp("unseen") / "array"
+    shape = ("--rate", "4000", "--seconds", "6.5", "--recordings", "6", "--fault-share", "0.2", "--seed", "9")
+    done = gemmed("simulate", str(out), *shape, "--fault-seconds", "3")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def decisions(model, unseen, tmp_path_factory) -> Path:
+    """What the model makes of the recordings it has not seen."""
+    out = tmp_path_factory.mktemp("decisions") / "decisions.jsonl"
+    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out

@@ -1,0 +1,191 @@
+"""Screening, classification, fusion: who is believed, what each says, what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.errors import SettingsError
+from pipeline.events import Decision, Features, RecordingStarted, Role, Screened, Span, TrustChanged, Verdicts
+from pipeline.stages import Classification, Fusion, Masking, Screening
+
+N = 4
+EVERYONE = np.ones(N, bool)
+
+
+def features(*, present=EVERYONE, trusted=EVERYONE) -> Features:
+    values = np.where(np.asarray(present)[:, None], np.arange(8.0).reshape(N, 2), np.nan).astype(np.float32)
+    return Features(Span(0, 10), Span(1, 9), values, np.asarray(present), np.asarray(trusted))
+
+
+def verdicts(p_values=(1.0,) * N, log_odds=(2.0,) * N, calibrating=(False,) * N, **masks) -> Verdicts:
+    p = np.asarray(p_values, float)
+    screened = Screened(features(**masks), p, p, p, np.asarray(calibrating))
+    return Verdicts(screened, np.asarray(log_odds, float), np.asarray(log_odds, float))
+
+
+def mean_vote(log_odds, values, weights):
+    """A rule that is easy to follow: the weighted sum."""
+    heard = weights > 0
+    return float(weights[heard] @ log_odds[heard])
+
+
+def decide(given: Verdicts, **settings) -> Decision:
+    (decision,) = Fusion(("a", "b"), mean_vote, **settings).push(given)
+    return decision
+
+
+class Odd:
+    """A screen that refuses odd sensors, and notes whom it was asked to compare with."""
+
+    ready = np.array([True, True, True, False])
+
+    def p_values(self, x, present, partners):
+        self.partners = partners
+        p = np.where(present & self.ready, np.where(np.arange(N) % 2, 0.001, 0.5), np.nan)
+        return type("P", (), {"own": p, "others": p, "both": p})
+
+
+class Double:
+    """A classifier whose margin is the sum of the features, and whose log-odds are twice that."""
+
+    def decision(self, X):
+        return X.sum(axis=1).astype(float)
+
+    def log_odds(self, decision):
+        return 2 * decision
+
+
+def test_without_a_reference_there_is_no_p_value():
+    """Calibrating, never a default score."""
+    (screened,) = Screening(None).push(features())
+    assert np.isnan(screened.p_values).all()
+    assert screened.calibrating.all()
+    decision = decide(Verdicts(screened, np.ones(N), np.ones(N)))
+    assert decision.outcome.label is None
+    assert decision.roles == (Role.CALIBRATING,) * N
+    assert "calibrating 1 and 2 and 3 and 4" in decision.outcome.reason
+
+
+def test_screening_compares_with_trusted_sensors_and_still_measures_the_others():
+    """The mask of trust goes to the screen as partners; a masked sensor has a p-value all the same."""
+    screen, trusted = Odd(), np.array([True, False, True, True])
+    (screened,) = Screening(screen).push(features(trusted=trusted))
+    assert (screen.partners == trusted).all()
+    assert screened.p_values[1] == 0.001
+    assert screened.calibrating.tolist() == [False, False, False, True]
+
+
+def test_each_sensor_is_classified_alone():
+    """Margins and calibrated log-odds by the sensor's own machine; NaN where it is absent or has none."""
+    (screened,) = Screening(Odd()).push(features(present=[True, True, False, True]))
+    (given,) = Classification([Double(), None, Double(), Double()]).push(screened)
+    assert np.array_equal(given.margins, [1, np.nan, np.nan, 13], equal_nan=True)
+    assert np.array_equal(given.log_odds, [2, np.nan, np.nan, 26], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("p_value", "weight"),
+    [(0.001, 0), (0.01, 0), (0.01 * 10**0.5, 0.5), (0.1, 1), (0.7, 1)],
+)
+def test_a_weight_rises_with_the_logarithm_of_the_p_value(p_value, weight):
+    """Nothing at alpha, half a decade above it one half, a decade above it everything."""
+    decision = decide(verdicts([p_value, 1, 1, 1]), alpha=0.01)
+    assert decision.weights[0] == pytest.approx(weight, abs=1e-12)
+    assert decision.roles[0] is (Role.USED if weight else Role.ANOMALOUS)
+    assert decision.sensors_used == 4 - (weight == 0)
+    assert decision.degraded == (weight == 0)
+
+
+def test_every_reason_not_to_listen_is_named():
+    """Absent, masked, calibrating, anomalous, untrained: each its own word, in this order of precedence."""
+    given = verdicts(
+        p_values=[0.5, 0.5, np.nan, 0.001],
+        present=[False, True, True, True],
+        trusted=[True, False, True, True],
+        calibrating=[False, False, True, False],
+    )
+    decision = decide(given)
+    assert decision.roles == (Role.ABSENT, Role.MASKED, Role.CALIBRATING, Role.ANOMALOUS)
+    assert decision.outcome.label is None
+    assert decision.outcome.probability is None
+    assert decision.outcome.reason == "no sensor can be believed: absent 1, masked 2, calibrating 3, anomalous 4"
+    assert decide(verdicts(log_odds=[np.nan, 1, 1, 1])).roles[0] is Role.UNTRAINED
+
+
+def test_a_masked_sensor_never_shifts_the_others():
+    """Whatever a masked or absent sensor says: the same weights and roles for the others, the same outcome."""
+    for masks in ({"trusted": [True, False, True, True]}, {"present": [True, False, True, True]}):
+        one = decide(verdicts(p_values=[0.05, 0.5, 0.02, 1], log_odds=[1, 99, -2, 0.5], **masks))
+        other = decide(verdicts(p_values=[0.05, 0.001, 0.02, 1], log_odds=[1, -99, -2, 0.5], **masks))
+        assert (one.weights == other.weights).all()
+        assert one.weights[1] == 0
+        assert one.roles == other.roles
+        assert one.outcome == other.outcome
+        whole = decide(verdicts(p_values=[0.05, 0.5, 0.02, 1], log_odds=[1, 99, -2, 0.5]))
+        assert (np.delete(whole.weights, 1) == np.delete(one.weights, 1)).all()
+
+
+def test_the_outcome_is_the_rule_and_its_sigmoid():
+    """Log-odds of four sensors, the sign the label, the probability that of the label."""
+    decision = decide(verdicts(log_odds=[-2, -2, 0.5, 1]))
+    assert decision.outcome.label == "a"
+    assert decision.outcome.log_odds == -2.5
+    assert decision.outcome.probability == pytest.approx(1 / (1 + np.exp(-2.5)))
+    assert decide(verdicts(log_odds=[2, 2, -0.5, -1])).outcome.label == "b"
+    assert decide(verdicts(log_odds=[500, 500, 500, 500])).outcome.probability == 1.0
+
+
+def test_what_is_too_close_to_call_is_not_called():
+    """Below the least confidence there is no label; the probability is told."""
+    close = verdicts(log_odds=[0.1, 0.1, 0, 0])
+    decision = decide(close)
+    assert decision.outcome.label is None
+    assert decision.outcome.reason == "too close to call"
+    assert decision.outcome.probability == pytest.approx(0.5498, abs=1e-4)
+    assert decide(close, least_confidence=0.5).outcome.label == "b"
+
+
+def test_without_each_sensor_is_what_would_be_decided_without_its_vote():
+    """Each alternative equals the decision in which the sensor's weight is taken away, also when nobody is left."""
+    given = verdicts(p_values=[1, 0.05, 0.001, 1], log_odds=[3, -1, 7, -1])
+    decision = decide(given)
+    for s in range(N):
+        weights = decision.weights * (np.arange(N) != s)
+        assert decision.without[s].log_odds == pytest.approx(mean_vote(given.log_odds, None, weights))
+    assert decision.without[2] == decision.outcome  # it had no say
+    alone = decide(verdicts(p_values=[1, 0.001, 0.001, 0.001]))
+    assert alone.outcome.label == "b"
+    assert alone.without[0].label is None
+    assert "masked 1, anomalous 2 and 3 and 4" in alone.without[0].reason
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 0}, {"alpha": 1}, {"least_confidence": 0.4}, {"least_confidence": 1}])
+def test_settings_out_of_range_are_named(settings):
+    """Name, value, rule."""
+    (name, value), *_ = settings.items()
+    with pytest.raises(SettingsError, match=rf"{name}={value} must .* is usual"):
+        Fusion(("a", "b"), mean_vote, **settings)
+
+
+def test_masking_takes_trust_at_the_start_of_every_recording():
+    """A fact like any other, so that a replay can repeat it."""
+    started = RecordingStarted("r", 16_000, ("1", "2", "3"))
+    first, change = Masking([1], 3).push(started)
+    assert first is started
+    assert isinstance(change, TrustChanged)
+    assert change.trusted.tolist() == [True, False, True]
+    assert Masking([], 3).push(started) == [started]
+    with pytest.raises(SettingsError, match="mask=4 must name sensors from 1 to 3"):
+        Masking([3], 3)
+
+
+def test_facts_of_decisions_are_read_only():
+    """Nobody changes a decision afterwards."""
+    decision = decide(verdicts())
+    with pytest.raises(ValueError, match="read-only"):
+        decision.weights[0] = 0
+    with pytest.raises(AttributeError):
+        replace(decision).outcome = None  # type: ignore[misc]
