@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import expit, logit
 
@@ -11,6 +13,7 @@ from pipeline.learners._robust import robust_spread
 _STEPS = 100
 _LARGEST_LLR = 8.0
 _PRIOR_RECORDINGS = 2.0
+_MANY_WRONG = 0.3
 _MOST_WRONG = 0.4
 
 
@@ -23,16 +26,51 @@ def label_evidence(margins: Floats, known: Flags, prior: float) -> tuple[Floats,
     the odds of the share found.
     """
     m = margins[known]
-    wrong, mean, spread = 1 - prior, 1e-3, 1.0
-    if len(m):
-        mean, spread = max(float(np.median(m)), 1e-3), max(float(robust_spread(m)), 1e-3)
-    for _ in range(_STEPS if len(m) else 0):
-        right = expit(logit(1 - wrong) + 2 * mean * m / spread**2)
+    mirror = _fitted(m, prior) if len(m) else _Mirror(1 - prior, 1e-3, 1.0)
+    log_odds = np.full(len(margins), float(logit(1 - mirror.wrong)))
+    log_odds[known] += np.clip(mirror.log_likelihood_ratio(m), -_LARGEST_LLR, _LARGEST_LLR)
+    return log_odds, mirror.wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirror:
+    """A normal density and its mirror image, with the share of the latter."""
+
+    wrong: float
+    mean: float
+    spread: float
+
+    def log_likelihood_ratio(self, m: Floats) -> Floats:
+        llr: Floats = 2 * self.mean * m / self.spread**2
+        return llr
+
+    def improved(self, m: Floats, prior: float) -> _Mirror:
+        """One step of EM; the prior counts as a few recordings more."""
+        right = expit(logit(1 - self.wrong) + self.log_likelihood_ratio(m))
         mean = max(float(np.mean((2 * right - 1) * m)), 1e-3)
         variance = np.mean(right * (m - mean) ** 2 + (1 - right) * (m + mean) ** 2)
-        spread = max(float(np.sqrt(variance)), 1e-3)
         share = (np.sum(1 - right) + _PRIOR_RECORDINGS * (1 - prior)) / (len(m) + _PRIOR_RECORDINGS)
-        wrong = float(np.clip(share, 1e-3, _MOST_WRONG))
-    log_odds = np.full(len(margins), float(logit(1 - wrong)))
-    log_odds[known] += np.clip(2 * mean * m / spread**2, -_LARGEST_LLR, _LARGEST_LLR)
-    return log_odds, wrong
+        return _Mirror(float(np.clip(share, 1e-3, _MOST_WRONG)), mean, max(float(np.sqrt(variance)), 1e-3))
+
+    def log_posterior(self, m: Floats, prior: float) -> float:
+        """Up to a constant: what EM climbs."""
+        right = np.log1p(-self.wrong) - 0.5 * ((m - self.mean) / self.spread) ** 2
+        wrong = np.log(self.wrong) - 0.5 * ((m + self.mean) / self.spread) ** 2
+        believed = (1 - prior) * np.log(self.wrong) + prior * np.log1p(-self.wrong)
+        return float(np.sum(np.logaddexp(right, wrong) - np.log(self.spread)) + _PRIOR_RECORDINGS * believed)
+
+
+def _fitted(m: Floats, prior: float) -> _Mirror:
+    """The likelier of two ends of EM: begun with few wrong labels, and with many.
+
+    One wide density explains margins of many wrong labels nearly as well as two narrow ones, and EM stays with it.
+    """
+    apart = np.abs(m)
+    few = _Mirror(1 - prior, max(float(np.median(m)), 1e-3), max(float(robust_spread(m)), 1e-3))
+    many = _Mirror(_MANY_WRONG, max(float(apart.mean()), 1e-3), max(float(apart.std()), 1e-3))
+    ends = []
+    for mirror in (few, many):
+        for _ in range(_STEPS):
+            mirror = mirror.improved(m, prior)
+        ends.append(mirror)
+    return max(ends, key=lambda mirror: mirror.log_posterior(m, prior))

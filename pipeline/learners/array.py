@@ -24,6 +24,7 @@ from pipeline.learners._weighted_med import MEDProblem, MEDSolution
 _WIDTHS = (0.125, 0.25, 0.5, 1.0)  # of the kernel, in parts of one over the median squared distance
 _COSTS = (1.0, 3.0, 10.0, 30.0)
 _EVIDENCE_MACHINE = (0.25, 10.0)
+_LABEL_FOLDS = 20  # a label is best judged by classifiers that saw nearly all the others
 _FLAT = 1e3  # prior variance of the offset: as good as none
 _MARGIN_LIMIT = 2.0
 _FEWEST_SEGMENTS = 20
@@ -49,9 +50,9 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
     label_prior : float in (0, 1), default=0.95
         Prior probability that the label of a recording is right.
     n_folds : int, default=5
-        Folds of whole recordings.
+        Folds of whole recordings, for the sensors and the choice of the kernel. Labels are judged in up to 20.
     n_rounds : int, default=3
-        How often labels are judged again with what the round before has learned.
+        How often labels are judged again with what the rounds before have learned.
     amplitude : float, default=0.3
         Prior variance of the decision functions, in units of the kernel.
     random_state : int, RandomState or None, default=0
@@ -142,7 +143,7 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         X = np.where(present[:, :, None], X, 0.0) / self.scales_[:, None]
         self._judge_sensors(X, present, groups, folds, rng)
         sensors = [_Sensor.of(X[:, s], signs, self.delivered_[:, s], self.amplitude) for s in range(X.shape[1])]
-        self._judge_labels(sensors, groups, folds, len(names))
+        self._judge_labels(sensors, groups, group_folds(groups, signs, _LABEL_FOLDS, rng), len(names))
         self.posterior_ = self.label_right_[:, None] * self.delivered_
         self.width_, self.C_ = _tuned(sensors, self.posterior_, folds)
         self.folds_, self.out_of_fold_log_odds_ = folds, np.full(present.shape, np.nan)
@@ -173,16 +174,17 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
     def _judge_labels(
         self, sensors: list[_Sensor | None], groups: Integers, folds: Integers, n_recordings: int
     ) -> None:
-        right = np.full(n_recordings, 0.999)
-        for _ in range(self.n_rounds):
+        right, total = np.full(n_recordings, 0.999), np.zeros(n_recordings)
+        for n in range(1, self.n_rounds + 1):
             margins = np.full((len(sensors), n_recordings), np.nan)
             for s, sensor in enumerate(sensors):
                 if sensor:
                     honest = sensor.cross_fitted(right[groups] * self.delivered_[:, s], folds, *_EVIDENCE_MACHINE)
                     margins[s] = _mean_margins(sensor.y * honest, self.delivered_[:, s], groups)
             heard = np.isfinite(margins)
-            together = np.where(heard, margins, 0.0).sum(axis=0) / np.maximum(heard.sum(axis=0), 1)
-            log_odds, self.wrong_labels_ = label_evidence(together, heard.any(axis=0), self.label_prior)
+            total += np.where(heard, margins, 0.0).sum(axis=0) / np.maximum(heard.sum(axis=0), 1)
+            # The mean over the rounds: a recording that was refused changes those that judge it in the next.
+            log_odds, self.wrong_labels_ = label_evidence(total / n, heard.any(axis=0), self.label_prior)
             right = expit(log_odds)
         self.label_right_ = right[groups]
 
@@ -245,7 +247,9 @@ class _Sensor:
         among = squared[np.ix_(believed, believed)]
         return cls(X, y, amplitude, squared, float(np.median(among[np.triu_indices(len(among), 1)])))
 
-    def solve(self, weights: Floats, width: float, C: float) -> tuple[MEDProblem, MEDSolution]:
+    def solve(
+        self, weights: Floats, width: float, C: float, start: Floats | None = None
+    ) -> tuple[MEDProblem, MEDSolution]:
         if self.gram is None or self.width != width:
             self.width, self.gram = width, DenseGram(np.exp(-np.float32(width / self.median) * self.squared))
         box, amplitude = machine(C, self.amplitude)
@@ -257,14 +261,15 @@ class _Sensor:
             box=box,
             offset_variance=_FLAT,
         )
-        return problem, self.gram.solve(problem, tolerance=1e-2)
+        return problem, self.gram.solve(problem, start=start, tolerance=1e-2)
 
     def cross_fitted(self, weights: Floats, folds: Integers, width: float, C: float) -> Floats:
-        """Decisions by classifiers that saw nothing of the fold."""
+        """Decisions by classifiers that saw nothing of the fold; their search starts at the solution for all."""
+        start = self.solve(weights, width, C)[1].multipliers
         honest = np.empty(len(self.y))
         for fold in np.unique(folds):
             away = folds == fold
-            honest[away] = self.solve(np.where(away, 0.0, weights), width, C)[1].decision[away]
+            honest[away] = self.solve(np.where(away, 0.0, weights), width, C, start)[1].decision[away]
         return honest
 
     def discriminant(self, weights: Floats, honest: Floats, width: float, C: float) -> Discriminant:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
@@ -20,7 +21,7 @@ from pipeline.learners._consistency import (
     ridge_map,
     shuffle_groups,
 )
-from pipeline.learners._labels import label_evidence
+from pipeline.learners._labels import _fitted, label_evidence
 
 RECORDINGS, SEGMENTS, SENSORS, FEATURES = 40, 10, 3, 8
 
@@ -273,6 +274,33 @@ def test_the_share_of_wrong_labels_is_found(share):
     assert found == pytest.approx(wrong.mean(), abs=0.03)
     assert (log_odds[~wrong] > 0).mean() > 0.96
     assert (log_odds[wrong] < 0).mean() > 0.9 if share else True
+
+
+def test_many_wrong_labels_are_not_taken_for_one_wide_population():
+    """Fourteen of 40 labels wrong: beginning with few, EM stays with one wide density and refuses nobody."""
+    margins = np.concatenate([np.linspace(0.05, 1.6, 26), -np.linspace(0.05, 1.6, 14)])
+    log_odds, found = label_evidence(margins, np.ones(40, bool), 0.95)
+    assert found == pytest.approx(0.35, abs=0.08)
+    assert ((log_odds < 0) == (margins < -0.2)).mean() > 0.9
+
+
+@given(st.integers(0, 1000), st.floats(0, 0.35))
+@settings(max_examples=15, deadline=None)
+def test_no_mirrored_pair_is_likelier_than_the_one_found(seed, share):
+    """Against a brute search over share, mean and spread, with the density written out."""
+    rng = np.random.default_rng(seed)
+    m = np.where(rng.random(40) < share, -1, 1) * rng.normal(0.6, 0.5, 40)
+    wrong, mean, spread = np.meshgrid(
+        np.linspace(0.005, 0.4, 15), np.linspace(0.05, 1.2, 15), np.linspace(0.1, 1.2, 15)
+    )
+
+    def log_posterior(wrong, mean, spread):
+        density = (1 - wrong) * norm.pdf(m, mean, spread) + wrong * norm.pdf(m, -mean, spread)
+        return np.log(density).sum(axis=-1) + np.squeeze(2 * (0.05 * np.log(wrong) + 0.95 * np.log1p(-wrong)))
+
+    best = log_posterior(*(grid.reshape(-1, 1) for grid in (wrong, mean, spread))).max()
+    found = _fitted(m, 0.95)
+    assert log_posterior(*np.array([[found.wrong], [found.mean], [found.spread]])[:, None]) > best - 0.1
 
 
 def test_recordings_nobody_heard_keep_the_odds_of_all():
