@@ -103,7 +103,7 @@ def _show(told: dict[str, Any], console: Console) -> None:
 
 def _confusion(told: dict[str, Any]) -> Table:
     table = Table(title=f"{told['segments']} segments of {told['recordings']} recordings")
-    table.add_column("true \\\\ decided")
+    table.add_column("true / decided")
     for name in (*told["classes"], "no decision"):
         table.add_column(name, justify="right")
     for name, row in zip(told["classes"], told["confusion"], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from tests.test_cli import ROOT, gemmed
 
 ARRAY = ROOT / "fixtures" / "array"
+ALPHA = 0.05  # below one over the eighty segments of the reference nothing could be refused
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +41,6 @@ def unseen(tmp_path_factory) -> Path:
 def decisions(model, unseen, tmp_path_factory) -> Path:
     """What the model makes of the recordings it has not seen."""
     out = tmp_path_factory.mktemp("decisions") / "decisions.jsonl"
-    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out))
+    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), "--alpha", str(ALPHA))
     assert done.returncode == 0, done.stderr
     return out

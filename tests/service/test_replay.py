@@ -25,7 +25,10 @@ from pipeline.service.replay import Replay, replay
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.training.model import Model
 from pipeline.workers import progress_bar
+from tests.service.conftest import ALPHA
 from tests.test_cli import ROOT, gemmed
+
+CHOICES, SAME = Choices(alpha=ALPHA), ("--alpha", str(ALPHA))
 
 
 def events(path: Path) -> list[dict]:
@@ -38,7 +41,7 @@ def decided(path: Path) -> list[dict]:
 
 def replayed(model: Path, recordings: Path, out: Path, *, block_samples=None, choices=None) -> Path:
     """In this process, which is fast."""
-    task = Replay(model, choices or Choices(), block_samples=block_samples)
+    task = Replay(model, choices or CHOICES, block_samples=block_samples)
     listing = find_recordings(recordings)
     with DecisionFile(out, task.header(listing)) as file, progress_bar(Console(file=StringIO())) as bar:
         replay(task, listing, file, jobs=1, bar=bar)
@@ -55,9 +58,9 @@ def test_any_block_size_gives_the_same_bytes(block_samples, model, unseen, decis
 def test_the_command_gives_the_same_bytes_again(model, unseen, decisions, tmp_path):
     """Another process, another number of workers; to standard output too."""
     out = tmp_path / "again.jsonl"
-    assert gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), "--jobs", "1").returncode == 0
+    assert gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), *SAME, "--jobs", "1").returncode == 0
     assert out.read_bytes() == decisions.read_bytes()
-    done = gemmed("replay", str(unseen), "--model", str(model), "--out", "-")
+    done = gemmed("replay", str(unseen), "--model", str(model), "--out", "-", *SAME)
     assert done.stdout == decisions.read_text()
     assert "Decisions per recording" in done.stderr
 
@@ -92,6 +95,7 @@ def test_killed_for_real_and_started_again(model, unseen, tmp_path):
     whole = replayed(model, many, tmp_path / "whole.jsonl")
     out = tmp_path / "killed.jsonl"
     command = [sys.executable, "-m", "pipeline.cli", "replay", str(many), "--model", str(model), "--out", str(out)]
+    command += SAME
     process = subprocess.Popen([*command, "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None and (not out.exists() or out.read_bytes().count(b"recording_finished") < 2):
         pass
@@ -127,7 +131,7 @@ def test_decisions_say_what_the_stages_said(decisions, model, unseen):
     """The file against the facts: labels, spans, weights, and one decision for every segment."""
     loaded = Model.load(model)
     with FileSource(unseen) as source:
-        chain = whole_chain(loaded, Choices())
+        chain = whole_chain(loaded, CHOICES)
         facts = [fact for item in source for fact in chain.push(item) if isinstance(fact, Decision)]
     told = decided(decisions)
     assert len(told) == len(facts) == 6 * 10
@@ -144,7 +148,7 @@ def test_a_masked_sensor_has_no_say_and_the_others_keep_their_places(decisions, 
     """What if sensor 2 were not there: weight zero, no margin shifted, the difference is told."""
     out = tmp_path / "decisions.jsonl"
     shutil.copy(decisions, out)
-    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), "--what-if", "mask=2")
+    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), *SAME, "--what-if", "mask=2")
     assert done.returncode == 0, done.stderr
     other = tmp_path / "decisions.mask=2.jsonl"
     before, after = decided(out), decided(other)
@@ -160,15 +164,15 @@ def test_a_masked_sensor_has_no_say_and_the_others_keep_their_places(decisions, 
 
 
 def test_a_stricter_alpha_believes_more(decisions, model, unseen, tmp_path):
-    """Nobody who was believed at 0.01 is refused at 0.005; weights do not fall."""
-    variant = replayed(model, unseen, tmp_path / "v.jsonl", choices=Choices(alpha=0.005))
+    """Nobody who was believed at 0.05 is refused at 0.02; weights do not fall."""
+    variant = replayed(model, unseen, tmp_path / "v.jsonl", choices=Choices(alpha=0.02))
     for a, b in zip(decided(decisions), decided(variant), strict=True):
         assert all(y >= x for x, y in zip(a["weights"], b["weights"], strict=True))
 
 
 def test_features_side_by_side_are_the_other_way_to_fuse(model, unseen, decisions, tmp_path):
     """Another rule, the same sensors, weights and p-values; most labels agree."""
-    variant = replayed(model, unseen, tmp_path / "f.jsonl", choices=Choices(fusion="features"))
+    variant = replayed(model, unseen, tmp_path / "f.jsonl", choices=Choices(alpha=ALPHA, fusion="features"))
     pairs = list(zip(decided(decisions), decided(variant), strict=True))
     assert all(a["weights"] == b["weights"] and a["p_values"] == b["p_values"] for a, b in pairs)
     assert any(a["fused_log_odds"] != b["fused_log_odds"] for a, b in pairs)
@@ -202,8 +206,8 @@ def test_decisions_of_another_replay_are_not_mixed_up(decisions, model, unseen, 
     """The difference is named; --restart begins anew; a file of something else is refused."""
     out = tmp_path / "d.jsonl"
     shutil.copy(decisions, out)
-    with pytest.raises(UsageError, match=r"another replay \(alpha 0.01 there, 0.05 here\).*--restart"):
-        replayed(model, unseen, out, choices=Choices(alpha=0.05))
+    with pytest.raises(UsageError, match=r"another replay \(alpha 0.05 there, 0.01 here\).*--restart"):
+        replayed(model, unseen, out, choices=Choices())
     assert out.read_bytes() == decisions.read_bytes()
     out.write_text("my notes\n")
     with pytest.raises(UsageError, match="is not a file of decisions"):

@@ -1,0 +1,102 @@
+"""Intervals that know what is independent, and figures recomputed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.metrics import brier_score_loss, log_loss
+
+from pipeline.training.metrics import Judged, calibration, confusion, rate, summary, wilson
+
+
+def judged(truth, label, log_odds, recording="r", sensor_log_odds=(1.0, None), p_values=(0.5, 0.005)) -> Judged:
+    return Judged(recording, 0, truth, label, log_odds, sensor_log_odds, p_values)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 10), (3, 10), (10, 10), (41, 97)])
+def test_wilson_is_scipys(hits, n):
+    """The interval of independent trials."""
+    expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+    assert wilson(hits / n, n) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_independent_segments_have_the_interval_of_independent_trials():
+    """One segment a recording: Wilson's interval, but for the factor of an estimated spread."""
+    hits = np.array([True] * 30 + [False] * 10)
+    found = rate(hits, [str(n) for n in range(40)])
+    low, high = wilson(0.75, 40 * 39 / 40)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_copies_of_a_segment_are_worth_one():
+    """Twenty equal segments a recording say no more than one of them."""
+    hits = np.array([True] * 30 + [False] * 10)
+    names = [str(n) for n in range(40)]
+    once, often = rate(hits, names), rate(np.repeat(hits, 20), np.repeat(names, 20))
+    assert (often.low, often.high) == pytest.approx((once.low, once.high), abs=1e-9)
+    assert often.n == 800
+    assert often.n_recordings == 40
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    """Recordings with characters of their own: about 95 % of 400 intervals hold the true share."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        chance = rng.beta(8, 2, size=40)
+        hits = rng.random((40, 20)) < chance[:, None]
+        found = rate(hits.ravel(), np.repeat([str(n) for n in range(40)], 20))
+        held += found.low <= 0.8 <= found.high
+    assert binomtest(held, 400).proportion_ci(0.999).high >= 0.95 - 0.03
+    assert held / 400 > 0.9
+
+
+def test_all_right_is_not_certainty():
+    """Ten recordings without an error: the lower end is that of ten trials, not of two hundred."""
+    found = rate([True] * 200, np.repeat([str(n) for n in range(10)], 20))
+    assert found.low == pytest.approx(wilson(1.0, 10)[0])
+    assert found.high == pytest.approx(1.0)
+    assert rate([], []) is None
+
+
+def test_confusion_counts_abstentions_apart():
+    """Rows the truth, the last column no decision."""
+    cases = [judged(0, 0, -1.0), judged(0, 1, 1.0), judged(1, 1, 2.0), judged(1, None, 0.1), judged(1, None, None)]
+    assert confusion(cases) == [[1, 1, 0], [0, 1, 2]]
+
+
+def test_calibration_agrees_with_scikit_learn():
+    """Brier score and log loss; and each bin holds what it should."""
+    rng = np.random.default_rng(1)
+    log_odds = rng.normal(0, 2, 500)
+    truth = (rng.random(500) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    cases = [
+        judged(int(t), None, float(v), recording=str(n % 50))
+        for n, (t, v) in enumerate(zip(truth, log_odds, strict=True))
+    ]
+    found = calibration(cases)
+    p = 1 / (1 + np.exp(-log_odds))
+    assert found["brier"] == pytest.approx(brier_score_loss(truth, p), abs=1e-5)
+    assert found["log_loss"] == pytest.approx(log_loss(truth, p), abs=1e-5)
+    assert sum(one["right"]["segments"] for one in found["bins"]) == 500
+    assert found["expected_error"] < 0.08
+    assert calibration([])["bins"] == []
+
+
+def test_the_summary_speaks_of_sensors_and_of_all():
+    """Accuracy of each sensor that spoke, shares refused, whole recordings by their mean."""
+    cases = [
+        judged(1, 1, 2.0, "a", (1.0, -1.0), (0.5, 0.002)),
+        judged(1, None, -0.1, "a", (2.0, -1.0), (0.5, 0.008)),
+        judged(0, 0, -2.0, "b", (-1.0, None), (0.04, None)),
+    ]
+    found = summary(cases, ("human", "human_animal"))
+    assert found["accuracy"]["value"] == 1.0
+    assert found["accuracy_without_abstention"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    assert found["accuracy_by_recording"]["value"] == 1.0
+    assert found["decided"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    assert found["sensors"][0]["accuracy"]["value"] == 1.0
+    assert found["sensors"][1]["accuracy"] == found["sensors"][1]["accuracy"] | {"value": 0.0, "segments": 2}
+    assert found["sensors"][1]["refused"]["0.005"]["value"] == 0.5
+    assert found["sensors"][0]["refused"]["0.05"]["value"] == pytest.approx(1 / 3, abs=1e-6)
