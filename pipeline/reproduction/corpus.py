@@ -58,7 +58,7 @@ class Origin(Protocol):
         ...
 
     def measure(self, entry: Entry) -> Arrays:
-        """At least `clean` and `loud`, (segments, sensors, values), of up to `N_SEGMENTS` segments."""
+        """At least `clean` and `loud`, (segments, sensors, values), of up to `N_SEGMENTS`, and `silence`, (values,)."""
         ...
 
 
@@ -147,7 +147,9 @@ def read_sources(path: Path) -> dict[str, str]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
         if not {"recording", "source"} <= set(rows.fieldnames or ()):
-            raise UsageError(f"{path} must have the columns recording,source in its first line; it has {rows.fieldnames}")
+            raise UsageError(
+                f"{path} must have the columns recording,source in its first line; it has {rows.fieldnames}"
+            )
         return {row["recording"].strip(): row["source"].strip() for row in rows}
 
 
@@ -158,12 +160,6 @@ def failed_share(episodes: Sequence[Episode], window: Span, n_sensors: int) -> N
         overlap = min(episode.stop, window.stop) - max(episode.start, window.start)
         share[episode.sensor] += max(overlap, 0) / len(window)
     return share
-
-
-def silence(rate_hz: int = 16_000) -> NDArray[np.float32]:
-    """Cepstra of a dead sensor, (values,)."""
-    grid = Grid(rate_hz=rate_hz)
-    return _stacked(_cepstra(_segments(np.zeros((1, grid.segment), np.float32), rate_hz), Mfcc(grid)))[0, 0]
 
 
 def crackling(samples: Samples, rate_hz: int, name: str) -> Samples:
@@ -181,7 +177,12 @@ def _clean_and_loud(samples: Samples, segments: Sequence[Segment], rate_hz: int,
     grid = Grid(rate_hz=rate_hz)
     loud = crackling(samples, rate_hz, name)
     noisy = [replace(segment, samples=loud[:, segment.span.start : segment.span.stop]) for segment in segments]
-    return {"clean": _stacked(_cepstra(segments, Mfcc(grid))), "loud": _stacked(_cepstra(noisy, Mfcc(grid)))}
+    quiet = replace(segments[0], samples=np.zeros_like(segments[0].samples))
+    return {
+        "clean": _stacked(_cepstra(segments, Mfcc(grid))),
+        "loud": _stacked(_cepstra(noisy, Mfcc(grid))),
+        "silence": _stacked(_cepstra([quiet], Mfcc(grid)))[0, 0],
+    }
 
 
 def _segments(samples: Samples, rate_hz: int) -> list[Segment]:
@@ -257,7 +258,7 @@ def _path(folder: Path, entry: Entry) -> Path:
 
 
 def _long_enough(folder: Path, entries: Sequence[Entry], console: Console) -> list[Entry]:
-    kept, short = [], []
+    kept, short = list[Entry](), list[Entry]()
     for entry in entries:
         with np.load(_path(folder, entry), allow_pickle=False) as arrays:
             long = "clean" in arrays and len(arrays["clean"]) == N_SEGMENTS
@@ -297,3 +298,8 @@ def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) 
                 "give more recordings, or more sources"
             )
     return sorted(train), sorted(test)
+
+
+def split_is_possible(entries: Sequence[Entry], n_per_class: int) -> None:
+    """Complain before anything is measured, not in the middle of it."""
+    split(entries, n_per_class, np.random.default_rng(0))

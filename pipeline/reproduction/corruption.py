@@ -47,7 +47,7 @@ class Supplies:
 
 
 Corruption = Callable[[TrainingSet, Supplies, float, Sequence[int], np.random.Generator], TrainingSet]
-"""Training set, supplies, rate, sensors concerned, chance -> the corrupted training set; the given one is not touched."""
+"""Training set, supplies, rate, sensors concerned, chance -> the corrupted one; the given one is not touched."""
 
 
 def nothing(
@@ -68,7 +68,9 @@ def dead(
     clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
 ) -> TrainingSet:
     """Bursts of silence."""
-    return _replaced(clean, _in_bursts(clean, rate, sensors, rng), np.broadcast_to(supplies.silence, clean.cepstra.shape))
+    return _replaced(
+        clean, _in_bursts(clean, rate, sensors, rng), np.broadcast_to(supplies.silence, clean.cepstra.shape)
+    )
 
 
 def stale(
