@@ -291,10 +291,10 @@ def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) 
                 train.append(place)
     tested = Counter(entries[place].label for place in test)
     for label in labels:
-        if taken[label] < n_per_class or tested[label] < 2:
+        if taken[label] < n_per_class or not tested[label]:
             raise UsageError(
                 f"{sum(entry.label == label for entry in entries)} recordings of {label!r} give {taken[label]} for "
-                f"training and {tested[label]} for testing, there must be {n_per_class} and at least 2; "
+                f"training and {tested[label]} for testing, there must be {n_per_class} and at least 1; "
                 "give more recordings, or more sources"
             )
     return sorted(train), sorted(test)
