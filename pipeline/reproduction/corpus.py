@@ -28,7 +28,7 @@ from pipeline.simulation.faults import Episode, Moment
 from pipeline.simulation.scene import converted
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.stages import Chain, Mfcc, Windowing
-from pipeline.training.labels import read_labels
+from pipeline.training.labels import COLUMNS, read_labels
 from pipeline.workers import finished, progress_bar
 
 Arrays = dict[str, NDArray[Any]]
@@ -106,7 +106,10 @@ class OwnRecordings:
     directory: str
 
     def entries(self) -> list[Entry]:
-        labels = read_labels(Path(self.directory) / "labels.csv")
+        table = Path(self.directory) / "labels.csv"
+        if not table.is_file():
+            raise UsageError(f"{table} is not there; write one with the columns {','.join(COLUMNS)}")
+        labels = read_labels(table)
         labels.check_recordings(recording.name for recording in find_recordings(self.directory).recordings)
         if len(labels.names) != 2:
             raise UsageError(

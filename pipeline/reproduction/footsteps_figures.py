@@ -52,7 +52,7 @@ def _differences(results: FootstepResults, quantity: str, axes: Any) -> None:
     axes.imshow(values, aspect="auto", cmap="RdBu", vmin=-5, vmax=5)
     for row, difference in enumerate(found):
         _write(axes, row, 0, difference.points(), "white" if abs(values[row, 0]) > 3.5 else "black")
-    axes.set_xticks([0], ["joint - best other"], rotation=40, ha="right")
+    axes.set_xticks([0], ["joint learner\nminus best other\n(± standard error)"])
 
 
 def _write(axes: Any, row: int, column: int, text: str, color: str) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from pipeline.reproduction.corpus import features_of, split_is_possible
 from pipeline.reproduction.footsteps import Plan, run_task
 from pipeline.reproduction.footsteps_report import FootstepResults, write_tables
-from pipeline.reproduction.methods import JOINT, METHODS
+from pipeline.reproduction.methods import JOINT, ORACLE, REFERENCE
 from pipeline.reproduction.peers import clean_learning
 from pipeline.reproduction.run import measured
 
@@ -36,14 +36,14 @@ def run_footsteps(plan: Plan, out: Path, *, jobs: int, restart: bool) -> Footste
 
 
 def summary(results: FootstepResults) -> Table:
-    """Accuracy of the sensors concerned, a line for each cell."""
-    title = f"Accuracy in % of the sensors concerned, clean test segments, mean of {results.plan.splits} splits"
-    table = Table(title=title)
-    table.add_column("training set")
-    for method in METHODS:
-        table.add_column(method, justify="right", style="bold" if method == JOINT else None)
-    table.add_column("joint - best other", justify="right")
+    """The joint learner between the best other method and the oracle, a line for each training set."""
+    table = Table(title=f"Accuracy in % of the sensors concerned, mean of {results.plan.splits} splits")
+    for name in ("training set", "best other method"):
+        table.add_column(name)
+    for name in ("its", "SVC", "joint", "oracle", "joint - best (± error)"):
+        table.add_column(name, justify="right", style="bold" if name == "joint" else None)
     for cell in results.cells:
-        shown = [f"{100 * results.mean('affected', method, cell).value:.1f}" for method in METHODS]
-        table.add_row(cell, *shown, results.against_best("affected", cell)[0].points())
+        against, best = results.against_best("affected", cell)
+        shown = (results.mean("affected", method, cell) for method in (best, REFERENCE, JOINT, ORACLE))
+        table.add_row(cell, best, *(f"{100 * mean.value:.1f}" for mean in shown), against.points())
     return table
