@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
+from rich.console import Console
 
-from benchmarks.report import finish, show
+from benchmarks.report import finish
 from pipeline.reproduction.footsteps import full_plan, quick_plan
 from pipeline.reproduction.footsteps_report import FootstepResults
-from pipeline.reproduction.footsteps_run import run_footsteps
-from pipeline.reproduction.methods import JOINT, METHODS
+from pipeline.reproduction.footsteps_run import run_footsteps, summary
+from pipeline.reproduction.methods import JOINT
 
 Floats = NDArray[np.float64]
 
@@ -134,17 +135,8 @@ def _cast(families: list[Family]) -> Iterator[tuple[str, bool, Family]]:
 
 
 def report(results: FootstepResults) -> None:
-    rows: list[list[object]] = []
-    for cell in results.cells:
-        for quantity in ("affected", "fused"):
-            against, best = results.against_best(quantity, cell)
-            means = [f"{100 * results.mean(quantity, method, cell).value:.1f}" for method in METHODS]
-            rows.append([f"{cell}, {quantity}", *means, against.points(), best])
-    show(
-        f"Accuracy in %, real sound, clean test segments, {results.plan.splits} splits over sources",
-        ("training set", *METHODS, "joint - best other", "which is"),
-        rows,
-    )
+    """All sensors together; the sensors concerned have been shown."""
+    Console().print(summary(results, "fused"))
     figures: dict[str, object] = {
         f"{quantity}: {cell}": [
             round(results.mean(quantity, JOINT, cell).value, 4),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -278,20 +279,21 @@ def _long_enough(folder: Path, entries: Sequence[Entry], console: Console) -> li
 def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
     """Places of the training and the test recordings: so many of each class for training, all others for testing.
 
-    Sources in random order go to the training side while they bring something that is still wanted; what they bring
-    beyond that is used on neither side.
+    Sources in random order go to the training side while they bring something that is still wanted, each no more than
+    its share if half of the sources are to do; what they bring beyond that is used on neither side.
     """
     labels = sorted({entry.label for entry in entries})
+    sources = sorted({entry.source for entry in entries})
+    share = ceil(n_per_class / (len(sources) / 2))
     taken, train, test = Counter[str](), list[int](), list[int]()
-    for source in rng.permutation(sorted({entry.source for entry in entries})):
+    for source in rng.permutation(sources):
         own = [place for place, entry in enumerate(entries) if entry.source == source]
-        wanted = [place for place in rng.permutation(own).tolist() if taken[entries[place].label] < n_per_class]
-        if not wanted:
-            test += own
-        for place in wanted:
-            if taken[entries[place].label] < n_per_class:
-                taken[entries[place].label] += 1
-                train.append(place)
+        order = rng.permutation(own).tolist()
+        room = {label: min(share, n_per_class - taken[label]) for label in labels}
+        wanted = [place for label in labels for place in _first(room[label], label, order, entries)]
+        taken.update(entries[place].label for place in wanted)
+        train += wanted
+        test += [] if wanted else own
     tested = Counter(entries[place].label for place in test)
     for label in labels:
         if taken[label] < n_per_class or not tested[label]:
@@ -301,6 +303,10 @@ def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) 
                 "give more recordings, or more sources"
             )
     return sorted(train), sorted(test)
+
+
+def _first(n: int, label: str, places: Sequence[int], entries: Sequence[Entry]) -> list[int]:
+    return [place for place in places if entries[place].label == label][:n]
 
 
 def split_is_possible(entries: Sequence[Entry], n_per_class: int) -> None:

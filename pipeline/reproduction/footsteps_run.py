@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pipeline.reproduction.corpus import features_of, split_is_possible
 from pipeline.reproduction.footsteps import Plan, run_task
-from pipeline.reproduction.footsteps_report import FootstepResults, write_tables
+from pipeline.reproduction.footsteps_report import QUANTITIES, FootstepResults, write_tables
 from pipeline.reproduction.methods import JOINT, ORACLE, REFERENCE
 from pipeline.reproduction.peers import clean_learning
 from pipeline.reproduction.run import measured
@@ -35,15 +35,15 @@ def run_footsteps(plan: Plan, out: Path, *, jobs: int, restart: bool) -> Footste
     return results
 
 
-def summary(results: FootstepResults) -> Table:
+def summary(results: FootstepResults, quantity: str = "affected") -> Table:
     """The joint learner between the best other method and the oracle, a line for each training set."""
-    table = Table(title=f"Accuracy in % of the sensors concerned, mean of {results.plan.splits} splits")
+    table = Table(title=f"Accuracy in %, {QUANTITIES[quantity]}, mean of {results.plan.splits} splits")
     for name in ("training set", "best other method"):
         table.add_column(name)
-    for name in ("its", "SVC", "joint", "oracle", "joint - best (± error)"):
+    for name in ("its", "SVC", "joint", "oracle", "joint - best"):
         table.add_column(name, justify="right", style="bold" if name == "joint" else None)
     for cell in results.cells:
-        against, best = results.against_best("affected", cell)
-        shown = (results.mean("affected", method, cell) for method in (best, REFERENCE, JOINT, ORACLE))
+        against, best = results.against_best(quantity, cell)
+        shown = (results.mean(quantity, method, cell) for method in (best, REFERENCE, JOINT, ORACLE))
         table.add_row(cell, best, *(f"{100 * mean.value:.1f}" for mean in shown), against.points())
     return table

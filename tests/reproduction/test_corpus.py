@@ -44,6 +44,14 @@ def test_no_source_lies_on_both_sides(seed):
     assert Counter(entries[place].label for place in train) == {"a": 4, "b": 4}
 
 
+def test_half_of_the_sources_are_learned_from():
+    """Few sources with many recordings: training on as few of them as possible would be a poor school."""
+    entries = entries_of(8, per_source=20)
+    train, test = split(entries, 12, np.random.default_rng(0))
+    assert Counter(entries[place].source for place in train).most_common(1)[0][1] == 6
+    assert len({entries[place].source for place in test}) == 4
+
+
 def test_subjects_of_their_own_are_all_used():
     """As published: 25 and 25 for training, 59 and 41 for testing."""
     entries = SimulatedSubjects(84, 66, seed=1).entries()
