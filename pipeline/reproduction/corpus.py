@@ -127,7 +127,7 @@ class OwnRecordings:
 
     def measure(self, entry: Entry) -> Arrays:
         found = find_recordings(self.directory).recordings
-        rate_hz, n_sensors = _format(FileSource([found[0]]))
+        rate_hz, n_sensors = _format(FileSource(self.directory))
         own = [recording for recording in found if recording.name == entry.name]
         labels = read_labels(Path(self.directory) / "labels.csv")
         windowing, segments, blocks = Windowing(Grid(rate_hz=rate_hz)), list[Segment](), list[Block]()
@@ -212,7 +212,7 @@ def _joined(blocks: Sequence[Block]) -> Samples:
 
 
 def _format(source: FileSource) -> tuple[int, int]:
-    """Rate and number of sensors of a recording."""
+    """Rate and number of sensors of the first readable recording."""
     with source:
         started = next(fact for fact in source if isinstance(fact, RecordingStarted))
     return started.rate_hz, len(started.sensors)
