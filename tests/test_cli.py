@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.conftest import component
@@ -31,7 +32,9 @@ def gemmed(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [[], ["reproduce"], ["reproduce", "ring"], ["simulate"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["reproduce"], ["reproduce", "ring"], ["reproduce", "footsteps"], ["simulate"]]
+)
 def test_every_command_explains_itself(arguments):
     """--help and -h answer on standard output with exit code 0."""
     for flag in ("--help", "-h"):
@@ -76,6 +79,10 @@ def test_version_is_the_distributions():
     [
         (["reproduce", "rings"], "No such command 'rings'"),
         (["reproduce", "ring", "--trials", "1"], "'--trials': '1' must be a whole number at least 2; for example 50"),
+        (
+            ["reproduce", "footsteps", "--splits", "1"],
+            "'--splits': '1' must be a whole number at least 2; for example 6",
+        ),
         (["reproduce", "ring", "--jobs", "0"], "'--jobs': '0' must be a whole number at least 1"),
         (["reproduce", "ring", "--seed", "-1"], "'--seed': '-1' must be a whole number at least 0"),
         (
@@ -103,6 +110,27 @@ def test_an_unusable_output_directory_is_named(tmp_path):
         assert done.returncode == 1
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_recordings_that_cannot_be_used_are_named(tmp_path):
+    """No labels, or too few recordings of a class: one line, exit code 1."""
+    component("matplotlib")
+    component("cleanlab")
+    where = ("reproduce", "footsteps", "--quick", "--recordings", str(tmp_path), "--out", str(tmp_path / "out"))
+    done = gemmed(*where)
+    assert done.returncode == 1
+    assert (
+        "labels.csv is not there; write one with the columns recording,start_seconds,end_seconds,label" in done.stderr
+    )
+    soundfile = component("soundfile")
+    for name in ("a", "b"):
+        soundfile.write(tmp_path / f"{name}.wav", np.random.default_rng(0).normal(0, 0.1, (4000 * 14, 1)), 4000)
+    rows = "recording,start_seconds,end_seconds,label\na,0,14,walk\nb,0,14,ride\n"
+    (tmp_path / "labels.csv").write_text(rows)
+    done = gemmed(*where)
+    assert done.returncode == 1
+    assert "1 recordings of 'ride' give 1 for training and 0 for testing, there must be 12" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_workers_die_with_the_command(tmp_path):

@@ -239,13 +239,13 @@ class _Sensor:
 
     @classmethod
     def of(cls, X: Floats, y: Floats, delivered: Floats, amplitude: float) -> _Sensor | None:
-        """None if too little is believed of either class."""
+        """None if too little is believed of either class, or if all that is believed is equal."""
         believed = delivered > 0.5
         if min(np.sum(believed & (y > 0)), np.sum(believed & (y < 0))) < _FEWEST_SEGMENTS:
             return None
         squared = EuclideanRows(X).block(0, len(X)).astype(np.float32)
-        among = squared[np.ix_(believed, believed)]
-        return cls(X, y, amplitude, squared, float(np.median(among[np.triu_indices(len(among), 1)])))
+        median = _median_distance(squared[np.ix_(believed, believed)])
+        return cls(X, y, amplitude, squared, median) if median > 0 else None
 
     def solve(
         self, weights: Floats, width: float, C: float, start: Floats | None = None
@@ -297,6 +297,12 @@ def _tuned(sensors: list[_Sensor | None], posterior: Floats, folds: Integers) ->
                 loss[i, j] += float(posterior[:, s] @ hinge) / float(posterior[:, s].sum())
     best = int(loss.argmin())
     return _WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)]
+
+
+def _median_distance(squared: NDArray[np.float32]) -> float:
+    """Of all pairs, or of those that differ where most are equal, as a dead sensor's are; 0 if all are."""
+    pairs = squared[np.triu_indices(len(squared), 1)]
+    return float(np.median(pairs)) or float(np.median(pairs[pairs > 0])) if pairs.any() else 0.0
 
 
 def _mean_margins(margins: Floats, delivered: Floats, groups: Integers) -> Floats:

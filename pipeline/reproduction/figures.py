@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.plotting import pyplot
-from pipeline.reproduction.report import Mean, Results
+from pipeline.reproduction.report import Results
 from pipeline.reproduction.ring import METHODS, PRECISION_SETTING, RECALLS, STEP_NAMES, STEP_SETTINGS, draw
+from pipeline.reproduction.tables import Mean
 
 _STYLE: dict[str, dict[str, Any]] = {
     "SVM": {"color": "#888888", "marker": "s"},

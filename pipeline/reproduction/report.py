@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,7 @@ from pipeline.reproduction.ring import (
     STEP_SETTINGS,
     Plan,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over trials and its standard error."""
-
-    value: float
-    standard_error: float
-    trials: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Mean:
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-        return cls(float(np.mean(values)), spread / np.sqrt(len(values)), len(values))
-
-    def percent(self) -> str:
-        return f"{100 * self.value:.1f} ± {100 * self.standard_error:.1f}"
+from pipeline.reproduction.tables import MOMENTS, Mean, markdown_table, write_csv
 
 
 class Results:
@@ -93,12 +75,12 @@ def write_tables(results: Results, out: Path) -> list[Path]:
     plan = results.plan
     settings = [(noise_level, rate) for noise_level in plan.noise_levels for rate in plan.rates]
     errors = [
-        (method, *setting, *_cells(results.mean("error", method, *setting)))
+        (method, *setting, *results.mean("error", method, *setting).cells())
         for method in METHODS
         for setting in settings
     ]
     anomalies = [
-        (method, *setting, *_cells(results.mean("auc", method, *setting)))
+        (method, *setting, *results.mean("auc", method, *setting).cells())
         for method in METHODS
         for setting in settings
         if results.values("auc", method, *setting)
@@ -110,33 +92,20 @@ def write_tables(results: Results, out: Path) -> list[Path]:
         for recall, value in zip(RECALLS, precision, strict=True)
     ]
     steps = [
-        (name, size, *setting, *_cells(results.step_error(setting, name, size)))
+        (name, size, *setting, *results.step_error(setting, name, size).cells())
         for setting in STEP_SETTINGS
         for name in STEP_NAMES
         for size in plan.step_sizes
     ]
-    moments = ("mean", "standard_error", "trials")
     written = [
-        _write_csv(out / "errors.csv", ("method", "noise_level", "rate", *moments), errors),
-        _write_csv(out / "anomalies.csv", ("method", "noise_level", "rate", *moments), anomalies),
-        _write_csv(out / "precision_recall.csv", ("method", "recall", "precision"), curves),
-        _write_csv(out / "step_sizes.csv", ("multiplier", "step_size", "noise_level", "rate", *moments), steps),
+        write_csv(out / "errors.csv", ("method", "noise_level", "rate", *MOMENTS), errors),
+        write_csv(out / "anomalies.csv", ("method", "noise_level", "rate", *MOMENTS), anomalies),
+        write_csv(out / "precision_recall.csv", ("method", "recall", "precision"), curves),
+        write_csv(out / "step_sizes.csv", ("multiplier", "step_size", "noise_level", "rate", *MOMENTS), steps),
     ]
     report = out / "report.md"
     report.write_text(markdown(results), encoding="utf-8")
     return [*written, report]
-
-
-def _cells(mean: Mean) -> tuple[float, float, int]:
-    return round(mean.value, 6), round(mean.standard_error, 6), mean.trials
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    return path
 
 
 def markdown(results: Results) -> str:
@@ -148,7 +117,7 @@ def markdown(results: Results) -> str:
         *_preamble(plan),
         "## Test error in % (± standard error)",
         "",
-        *_table(
+        *markdown_table(
             ["method", *title],
             [
                 [method, *(results.mean("error", method, *setting).percent() for setting in settings)]
@@ -158,7 +127,7 @@ def markdown(results: Results) -> str:
         "",
         "## GEM-MED with estimated rate, paired differences in points",
         "",
-        *_table(
+        *markdown_table(
             ["setting", "against the oracle", "against the best baseline", "which is"],
             [[name, *_verdict(results, setting)] for name, setting in zip(title, settings, strict=True)],
         ),
@@ -168,7 +137,7 @@ def markdown(results: Results) -> str:
         "",
         "## Area under the ROC curve of the anomaly ranking",
         "",
-        *_table(
+        *markdown_table(
             ["method", *title],
             [
                 [method, *(f"{results.mean('auc', method, *setting).value:.3f}" for setting in settings)]
@@ -210,12 +179,4 @@ def _unconverged(results: Results) -> list[str]:
 def _verdict(results: Results, setting: tuple[int, float]) -> list[str]:
     best = results.best_baseline(*setting)
     against = [results.difference("GEM-MED, auto", other, *setting) for other in ("oracle", best)]
-    return [*(f"{100 * d.value:+.2f} ± {100 * d.standard_error:.2f}" for d in against), best]
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * len(header),
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
+    return [*(difference.points() for difference in against), best]

@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.reproduction.report import Results, write_tables
-from pipeline.reproduction.ring import METHODS, Plan, Task, run_task
+from pipeline.reproduction.ring import METHODS, Plan, run_task
 from pipeline.reproduction.store import TrialStore
 from pipeline.workers import finished, progress_bar
+
+Record = dict[str, Any]
+
+
+class Keyed(Protocol):
+    """A task whose key no other task of the plan has."""
+
+    @property
+    def key(self) -> str: ...
+
+
+Task = TypeVar("Task", bound=Keyed)
+
+
+def measured(
+    plan: dict[str, Any],
+    tasks: Iterable[Task],
+    work: Callable[[Task], list[Record]],
+    out: Path,
+    *,
+    jobs: int,
+    restart: bool,
+    console: Console,
+) -> list[Record]:
+    """Records of all tasks of a plan; those that an earlier run has left in `out` are not measured again."""
+    path = out / "trials.jsonl"
+    if restart:
+        path.unlink(missing_ok=True)
+    with TrialStore(path, plan) as store:
+        missing = [task for task in tasks if task.key not in store.done]
+        if store.done and missing:
+            console.print(f"continuing: {len(store.done)} tasks are done, {len(missing)} to go")
+        _measure(missing, work, store, jobs, console)
+        return [record for records in store.done.values() for record in records]
+
+
+def _measure(
+    tasks: Sequence[Task], work: Callable[[Task], list[Record]], store: TrialStore, jobs: int, console: Console
+) -> None:
+    if not tasks:
+        return
+    with progress_bar(console) as progress:
+        done = len(store.done)
+        bar = progress.add_task("tasks", total=done + len(tasks), completed=done)
+        for task, records in finished(work, tasks, jobs=jobs):
+            store.add(task.key, records)
+            progress.advance(bar)
 
 
 def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
@@ -21,29 +70,12 @@ def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
 
     pyplot()  # fails now, not after the last trial
     console = Console()
-    path = out / "trials.jsonl"
-    if restart:
-        path.unlink(missing_ok=True)
-    with TrialStore(path, plan.as_dict()) as store:
-        tasks = [task for task in plan.tasks() if task.key not in store.done]
-        if store.done and tasks:
-            console.print(f"continuing: {len(store.done)} tasks are done, {len(tasks)} to go")
-        _measure(tasks, plan.seed, store, jobs, console)
-        results = Results(plan, [record for records in store.done.values() for record in records])
+    work = partial(run_task, seed=plan.seed)
+    records = measured(plan.as_dict(), plan.tasks(), work, out, jobs=jobs, restart=restart, console=console)
+    results = Results(plan, records)
     written = write_tables(results, out) + write_figures(results, out)
     console.print(_summary(results))
     console.print("written: " + ", ".join(str(item) for item in written), soft_wrap=True)
-
-
-def _measure(tasks: list[Task], seed: int, store: TrialStore, jobs: int, console: Console) -> None:
-    if not tasks:
-        return
-    with progress_bar(console) as progress:
-        done = len(store.done)
-        bar = progress.add_task("tasks", total=done + len(tasks), completed=done)
-        for task, records in finished(partial(run_task, seed=seed), tasks, jobs=jobs):
-            store.add(task.key, records)
-            progress.advance(bar)
 
 
 def _summary(results: Results) -> Table:

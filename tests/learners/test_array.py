@@ -308,3 +308,17 @@ def test_recordings_nobody_heard_keep_the_odds_of_all():
     margins = np.append(np.random.default_rng(1).normal(0.8, 0.3, 50), np.nan)
     log_odds, wrong = label_evidence(margins, np.isfinite(margins), 0.95)
     assert log_odds[-1] == pytest.approx(np.log((1 - wrong) / wrong))
+
+
+def test_a_sensor_that_is_dead_most_of_the_time_does_not_stop_the_others():
+    """Nearly all distances are zero: no kernel width of zero, and the other sensors learn as ever."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(16), 10)
+    y = groups % 2
+    scene = rng.normal(size=(160, 3)) + 2 * y[:, None]
+    X = scene[:, None] + 0.1 * rng.normal(size=(160, 3, 3))
+    X[rng.random(160) < 0.9, 2] = -100.0
+    model = ArrayGEMMEDClassifier().fit(X, y, groups=groups)
+    assert ((model.sensor_margins(X)[:, :2] > 0) == y[:, None]).mean() > 0.9
+    X[:, 2] = -100.0
+    assert np.isnan(ArrayGEMMEDClassifier().fit(X, y, groups=groups).sensor_margins(X)[:, 2]).all()

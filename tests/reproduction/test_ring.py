@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.reproduction.report import Mean, Results, markdown, write_tables
+from pipeline.reproduction.report import Results, markdown, write_tables
 from pipeline.reproduction.ring import METHODS, RECALLS, Plan, Task, draw, full_plan, quick_plan, run_task
+from pipeline.reproduction.tables import Mean
 
 
 def test_draw_has_the_published_shape():

@@ -1,0 +1,141 @@
+"""The footstep experiment: its plan, its report, and a tiny run from end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from pipeline.reproduction.corruption import KINDS
+from pipeline.reproduction.footsteps import Cell, Plan, Task, full_plan, quick_plan
+from pipeline.reproduction.footsteps_report import FootstepResults, markdown, write_tables
+from pipeline.reproduction.methods import JOINT, METHODS, ORACLE
+from tests.conftest import component
+
+
+def test_plans_have_the_published_numbers():
+    """84 and 66 subjects, 25 of each for training; every kind at every rate; the quick one is smaller."""
+    plan = full_plan(6, seed=1)
+    assert (plan.n_human, plan.n_animal, plan.n_train) == (84, 66, 25)
+    tasks = list(plan.tasks())
+    assert len({task.key for task in tasks}) == len(tasks) == 6 * (1 + len(plan.cells))
+    assert {(cell.kind, cell.rate) for cell in plan.cells} >= {
+        (kind, rate) for kind in KINDS if kind != "nothing" for rate in (0.1, 0.2, 0.4)
+    }
+    assert not full_plan(6, 1, recordings="somewhere").tables
+    assert len(list(quick_plan(2, seed=1).tasks())) == 12
+
+
+def test_cells_know_whom_they_concern():
+    """Every other sensor, or all; wrong labels concern everybody."""
+    assert Cell("stale", 0.4).affected(4) == (0, 2)
+    assert Cell("stale", 0.4, everywhere=True).affected(4) == (0, 1, 2, 3)
+    assert Cell("stale", 0.4, pair=True).affected(2) == (0,)
+    assert Cell("mislabelled", 0.2).affected(4) == Cell("nothing", 0.0).affected(4) == (0, 1, 2, 3)
+    assert Cell("stale", 0.4, pair=True, few=True).name == "stale 40%, array of 2, 10+10 recordings"
+
+
+CELLS = (Cell("nothing", 0.0), Cell("stale", 0.4), Cell("loud", 0.2))
+
+
+def fake_results(**accuracy: float) -> FootstepResults:
+    """Everybody has 0.8 but SVC with 0.85 and the oracle with 0.95, which is 0.85 if nothing is stale."""
+    plan = Plan(6, 6, 2, 3, CELLS, False, 0)
+    records = []
+    for cell in CELLS:
+        for place, method in enumerate(METHODS):
+            for split in range(3):
+                value = {"SVC": 0.85, ORACLE: 0.95 if cell.kind == "stale" else 0.85}.get(method, 0.8)
+                if method == JOINT:
+                    value = accuracy[cell.kind] + 0.001 * split
+                record = {"cell": cell.name, "split": split, "method": method, "sensors": [value] * 4}
+                records.append(record | {"affected": value, "every": value, "fused": value - 0.0001 * place})
+    return FootstepResults(plan, records)
+
+
+def test_report_states_where_targets_are_missed():
+    """More than half a point below the best other, or less than 80 % of the gap closed."""
+    report = markdown(fake_results(nothing=0.84, stale=0.92, loud=0.847))
+    assert "- clean, sensors concerned: -0.90 ± 0.06 points against SVC" in report
+    assert "- stale 40%, sensors concerned: 71% of the gap to the oracle closed" in report
+    assert "loud 20%, sensors concerned" not in report
+    assert "| 71% |" in report
+
+
+def test_report_without_misses_says_so():
+    """None is a statement too."""
+    report = markdown(fake_results(nothing=0.85, stale=0.94, loud=0.85))
+    assert "Targets missed" in report
+    assert "\nNone.\n" in report
+
+
+def test_best_other_and_gap_by_hand():
+    """Paired differences; the oracle and the joint learner are no candidates."""
+    results = fake_results(nothing=0.84, stale=0.92, loud=0.8)
+    against, best = results.against_best("affected", "stale 40%")
+    assert best == "SVC"
+    assert against.value == pytest.approx(0.071)
+    assert results.gap_closed("affected", "stale 40%") == pytest.approx(0.71)
+    assert results.gap_closed("affected", "clean") is None
+    assert results.gap_closed("affected", "loud 20%") is None
+
+
+def test_tables_are_written(tmp_path):
+    """A line for every quantity, method and training set; no published tables without their tasks."""
+    written = {path.name for path in write_tables(fake_results(nothing=0.84, stale=0.9, loud=0.8), tmp_path)}
+    assert written == {"grid.csv", "report.md"}
+    with (tmp_path / "grid.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * len(METHODS) * len(CELLS)
+    assert float(rows[0]["mean"]) == pytest.approx(0.85)
+
+
+def test_keys_tell_tasks_apart():
+    assert Task(1, None).key == "tables/1"
+    assert Task(0, Cell("stale", 0.4)).key == "stale 40%/0"
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tmp_path_factory):
+    """Three subjects of each class, two of them for training; one cell, and the tables."""
+    component("matplotlib")
+    component("cleanlab")
+    from pipeline.reproduction.footsteps_run import run_footsteps
+
+    plan = Plan(3, 3, 2, 2, (Cell("stale", 0.4),), True, 1)
+    out = tmp_path_factory.mktemp("footsteps")
+    run_footsteps(plan, out, jobs=2, restart=False)
+    return plan, out
+
+
+def test_a_tiny_run_writes_everything(tiny_run):
+    """Tables, figure, finished tasks; every method everywhere, with a decision about anomalies where it has one."""
+    _, out = tiny_run
+    assert (out / "grid.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    with (out / "classification.csv").open() as file:
+        accuracy = {(row["method"], row["sensor"]) for row in csv.DictReader(file) if row["quantity"] == "accuracy"}
+    with (out / "anomalies.csv").open() as file:
+        called = {row["method"] for row in csv.DictReader(file)}
+    assert {sensor for _, sensor in accuracy} == {"1", "2", "3", "4", "all"}
+    assert len(accuracy) == 5 * len({method for method, _ in accuracy})
+    assert not called & {"kernel SVM", "kernel MED"}
+    assert called >= {"ROD-0.02", "ROD-0.2", "GEM-MED", "GEM-MED, joint"}
+    assert "| 1, 2, 3, 4 |" in (out / "report.md").read_text()
+
+
+def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tiny_run, tmp_path):
+    """Half of the tasks and a part of a line are left: the rest is measured again, in another order."""
+    from pipeline.reproduction.footsteps_run import run_footsteps
+
+    plan, out = tiny_run
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    lines = (out / "trials.jsonl").read_text().splitlines(keepends=True)
+    (again / "trials.jsonl").write_text("".join([lines[0], lines[-1], lines[1][:100]]))
+    run_footsteps(plan, again, jobs=1, restart=False)
+    for name in ("classification.csv", "anomalies.csv", "grid.csv", "report.md"):
+        assert (again / name).read_bytes() == (out / name).read_bytes()
+    keys = [json.loads(line)["key"] for line in (again / "trials.jsonl").read_text().splitlines()[1:]]
+    assert sorted(keys) == sorted(task.key for task in plan.tasks())
