@@ -13,7 +13,7 @@ learned without any clean data: predict from the other sensor at another recordi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit, logit
@@ -26,6 +26,7 @@ _RIDGES = (0.1, 1.0)  # in parts of the total weight
 _LARGEST_LLR = 8.0
 _LEAST_SEPARATION = 1.2
 _KNEE = 2.5  # robust standard deviations of the log distance from which own density speaks against a sample
+_SAME = 0.02  # of a usual distance to the nearest segments of other recordings
 _BLOCK = 512
 
 
@@ -59,10 +60,12 @@ class SensorEvidence:
     ratios: Floats
     mixture: Mixture | None
     """None where the ratios cannot tell, or there is no other sensor."""
+    blame: float = 1.0
+    """Share of the contradictions that are the sensor's own."""
 
     @property
     def contamination(self) -> float:
-        return self.mixture.contamination if self.mixture else 0.0
+        return self.blame * self.mixture.contamination if self.mixture else 0.0
 
 
 def evidence(
@@ -71,13 +74,41 @@ def evidence(
     """Evidence for every sensor of X (segments, sensors, features); found twice, for the first tells who is trusted."""
     n_sensors = X.shape[1]
     shuffled = shuffle_groups(groups, rng)
-    weights = np.column_stack([_first_weights(X[:, s], present[:, s], groups) for s in range(n_sensors)])
+    repeating = np.column_stack([_repeating(X[:, s], present[:, s], groups) for s in range(n_sensors)])
+    hearing = present & ~repeating
+    weights = np.column_stack([_first_weights(X[:, s], hearing[:, s], groups) for s in range(n_sensors)])
+    excuses = np.zeros(n_sensors)
     for last in (False, True):
-        found = [_of_sensor(s, X, present, groups, folds, shuffled, weights, prior) for s in range(n_sensors)]
+        found = [
+            _of_sensor(s, X, hearing, groups, folds, shuffled, weights, prior, float(excuses[s]))
+            for s in range(n_sensors)
+        ]
         if last:
             break
-        weights = np.column_stack([np.where(present[:, s], _posterior(found[s], prior), 0.0) for s in range(n_sensors)])
-    return found
+        weights = np.column_stack([np.where(hearing[:, s], _posterior(found[s], prior), 0.0) for s in range(n_sensors)])
+        excuses = _excuses(np.array([sensor.contamination for sensor in found]))
+    return [_without_repeating(sensor, repeating[:, s]) for s, sensor in enumerate(found)]
+
+
+def _repeating(own: Floats, present: Flags, groups: Integers) -> Flags:
+    """Segments that other recordings have many times, almost exactly: a dead sensor says the same whatever happens.
+
+    They are nearest to each other, and would be the most nominal of all.
+    """
+    repeats = np.zeros(len(own), np.bool_)
+    if present.sum() > N_NEIGHBORS:
+        nearest = mean_distances(own[present], groups[present], own[present], groups[present])
+        repeats[present] = nearest < _SAME * np.quantile(nearest, 0.9)
+    return repeats
+
+
+def _without_repeating(found: SensorEvidence, repeating: Flags) -> SensorEvidence:
+    return replace(found, log_odds=np.where(repeating, -2 * _LARGEST_LLR, found.log_odds))
+
+
+def _excuses(contamination: Floats) -> Floats:
+    """For each sensor the chance that all others failed, so that it contradicts them though it is right."""
+    return np.array([np.prod(np.delete(contamination, s)) for s in range(len(contamination))])
 
 
 def _of_sensor(
@@ -89,6 +120,7 @@ def _of_sensor(
     shuffled: Integers,
     weights: Floats,
     prior: float,
+    excuse: float,
 ) -> SensorEvidence:
     own, here = X[:, sensor], present[:, sensor]
     trusted = weights[:, sensor] > 0.5
@@ -113,18 +145,23 @@ def _of_sensor(
             d = mean_distances(values[rows], groups[rows], residual[good], groups[good])
             target[rows] = np.minimum(target[rows], np.log(np.maximum(d, 1e-12)) - log_own[rows])
     mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)])
-    return SensorEvidence(_log_odds(ratios, z, mixture, prior), ratios, mixture)
+    # Of two sensors alone nobody knows who is wrong: half of the contradictions are the other's.
+    blame = 0.5 if X.shape[1] == 2 else 1.0
+    return SensorEvidence(_log_odds(ratios, z, mixture, prior, blame, excuse), ratios, mixture, blame)
 
 
-def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float) -> Floats:
-    """Likelihood ratio of the mixture, a prior lowered to the contamination found, and own density for loud faults."""
+def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float, blame: float, excuse: float) -> Floats:
+    """Likelihood ratio of the mixture, a prior lowered to the contamination found, and own density for loud faults.
+
+    A sensor that is right contradicts the others all the same if all of these failed, by the chance of the excuse.
+    """
     loud = np.maximum(0.0, np.nan_to_num(z, nan=0.0) - _KNEE)
     if mixture is None:
         return logit(0.999) - logit(prior) - loud
     known = np.isfinite(ratios)
     llr = np.zeros(len(ratios))
-    llr[known] = mixture.log_likelihood_ratio(ratios[known])
-    log_odds: Floats = logit(min(prior, 1 - mixture.contamination)) - logit(prior) + llr - loud
+    llr[known] = np.logaddexp(mixture.log_likelihood_ratio(ratios[known]), np.log(max(excuse, 1e-9)))
+    log_odds: Floats = logit(min(prior, 1 - blame * mixture.contamination)) - logit(prior) + llr - loud
     return log_odds
 
 

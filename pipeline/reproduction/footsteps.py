@@ -172,24 +172,22 @@ def _accuracies(margins: Floats, truth: Flags, cell: Cell) -> dict[str, Any]:
 
 
 def sensors_of(training: TrainingSet, test: Cepstral) -> list[Sensor]:
-    """Principal components of every sensor, learned from what it has to learn from, corrupted or not."""
+    """Components of all sensors together, learned from what there is to learn from, corrupted or not."""
     n_recordings, n_segments, n_sensors, _ = training.cepstra.shape
     y = np.repeat(np.where(training.labels > 0, 1.0, -1.0), n_segments)
     groups = np.repeat(np.arange(n_recordings), n_segments)
     spoiled = training.spoiled()
-    sensors = []
-    for s in range(n_sensors):
-        X, X_test = projected(_rows(training.cepstra[:, :, s]), _rows(test[:, :, s]))
-        sensors.append(Sensor(X, y, groups, X_test, spoiled[:, :, s].ravel()))
-    return sensors
+    X, X_test = projected(_rows(training.cepstra), _rows(test))
+    return [Sensor(X[:, s], y, groups, X_test[:, s], spoiled[:, :, s].ravel()) for s in range(n_sensors)]
 
 
 def _rows(cepstra: Cepstral) -> Cepstral:
-    return np.ascontiguousarray(cepstra.reshape(-1, cepstra.shape[-1]))
+    """(segments, sensors, values)."""
+    return np.ascontiguousarray(cepstra.reshape(-1, *cepstra.shape[2:]))
 
 
 def projected(X: Cepstral, X_test: Cepstral) -> tuple[Floats, Floats]:
-    """Both in the robust principal components of the first."""
+    """Both in the components of the first."""
     content = hashlib.blake2b(X.tobytes())
     content.update(X_test.tobytes())
     projection: tuple[Floats, Floats] = _projections.recall(content.digest(), lambda: _project(X, X_test))
@@ -197,10 +195,10 @@ def projected(X: Cepstral, X_test: Cepstral) -> tuple[Floats, Floats]:
 
 
 def _project(X: Cepstral, X_test: Cepstral) -> tuple[Floats, Floats]:
-    from pipeline.learners import RobustPCA
+    from pipeline.learners.array_components import ArrayComponents
 
-    pca = RobustPCA(n_components=min(N_COMPONENTS, len(X) - 1)).fit(X)
-    return pca.transform(X), pca.transform(X_test)
+    components = ArrayComponents.learn(X, np.ones(X.shape[:2], np.bool_), N_COMPONENTS)
+    return components.transform(X), components.transform(X_test)
 
 
 # The published tables
