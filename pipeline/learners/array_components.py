@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline.learners._graphs import Flags, Floats
 from pipeline.learners.robust_pca import RobustPCA
 
-_MOST_ROWS = 5000
+_MOST_ROWS = 3000
 """Of which components are found; more would cost minutes and change little."""
 _FEWEST_ROWS = 20
 

@@ -18,6 +18,7 @@ from pipeline.service.listening import Format
 from pipeline.service.runner import Progress, run
 from pipeline.sinks.jsonl import SCHEMA, EventLines
 from pipeline.sources.files import Listing, Recording, sound_seconds
+from pipeline.stages import Chain
 from pipeline.training.model import Model
 from pipeline.workers import finished
 
@@ -41,7 +42,7 @@ class Replay:
 
     def check(self) -> None:
         """Refuse choices that cannot be, before anything is written."""
-        whole_chain(self.model, self.choices)
+        _chain(self.directory, self.choices)
 
     def header(self, listing: Listing) -> dict[str, Any]:
         model = self.model
@@ -66,7 +67,7 @@ class Replay:
         options = {} if self.block_samples is None else {"block_samples": self.block_samples}
         lines = EventLines(events.append, model=model.name)
         try:
-            run(sound.source(recording, **options), whole_chain(model, self.choices), [lines], progress=progress)
+            run(sound.source(recording, **options), _chain(self.directory, self.choices), [lines], progress=progress)
         except SourceError as error:
             if not events:
                 lines.observe(SourceTrouble(recording.name, str(error)))
@@ -82,6 +83,12 @@ class Replay:
 @lru_cache(maxsize=2)
 def _loaded(directory: Path) -> Model:
     return Model.load(directory)
+
+
+@lru_cache(maxsize=2)
+def _chain(directory: Path, choices: Choices) -> Chain:
+    """One for all recordings: after each it is as new."""
+    return whole_chain(_loaded(directory), choices)
 
 
 def replay(task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *, jobs: int, bar: ProgressBar) -> None:

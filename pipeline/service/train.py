@@ -54,7 +54,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Task:
     """How to listen: the same for all recordings."""
 
     sound: Format
@@ -78,7 +78,7 @@ def train(
     grid = plan.grid(sound.rate_hz)
     settings = _settings(grid)
     with progress_bar(console) as progress:
-        task = _Task(sound, grid, settings, labels, classes, plan.most_segments)
+        task = Task(sound, grid, settings, labels, classes, plan.most_segments)
         heard = _hear(wanted, task, jobs, progress)
         _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], console)
         examples = gather(heard, task)
@@ -102,7 +102,7 @@ def _plain(plan: Plan) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
 
 
-def _hear(recordings: Sequence[Recording], task: _Task, jobs: int, progress: Progress) -> list[Heard]:
+def _hear(recordings: Sequence[Recording], task: Task, jobs: int, progress: Progress) -> list[Heard]:
     bar = progress.add_task("listening", total=len(recordings))
     found: dict[str, Heard] = {}
     for recording, heard in finished(partial(_labelled, task=task), recordings, jobs=jobs):
@@ -111,7 +111,7 @@ def _hear(recordings: Sequence[Recording], task: _Task, jobs: int, progress: Pro
     return [found[recording.name] for recording in recordings]
 
 
-def _labelled(recording: Recording, task: _Task) -> Heard:
+def _labelled(recording: Recording, task: Task) -> Heard:
     """What may be learned from of a recording."""
     heard = hear(recording, task.sound, task.grid, task.settings)
     wanted = [fact for fact in heard.cepstra if _label(recording.name, fact.span, task) is not None]
@@ -119,7 +119,7 @@ def _labelled(recording: Recording, task: _Task) -> Heard:
     return heard
 
 
-def _label(recording: str, span: Span, task: _Task) -> int | None:
+def _label(recording: str, span: Span, task: Task) -> int | None:
     rate_hz = task.grid.rate_hz
     label = task.labels.of(recording, span.start / rate_hz, span.stop / rate_hz)
     return task.classes.index(label) if label in task.classes else None
@@ -130,7 +130,7 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
         console.print(f"{trouble.where} {trouble.message}", style="yellow", soft_wrap=True, highlight=False)
 
 
-def gather(heard: Sequence[Heard], task: _Task) -> Examples:
+def gather(heard: Sequence[Heard], task: Task) -> Examples:
     """The labelled segments of all recordings, evenly thinned in each if there are too many."""
     total = sum(len(one.cepstra) for one in heard)
     if not total:
@@ -157,14 +157,14 @@ def gather(heard: Sequence[Heard], task: _Task) -> Examples:
     )
 
 
-def _note(heard: Heard, facts: Sequence[Cepstra], task: _Task) -> RecordingNote:
+def _note(heard: Heard, facts: Sequence[Cepstra], task: Task) -> RecordingNote:
     labels = [_label(heard.recording, fact.span, task) for fact in facts]
     counts = Counter(task.classes[code] for code in labels if code is not None)
     span = facts[0].span.start, facts[-1].span.stop
     return RecordingNote(heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint)
 
 
-def _learn(examples: Examples, task: _Task, plan: Plan, jobs: int, progress: Progress) -> tuple[Model, dict[str, Any]]:
+def _learn(examples: Examples, task: Task, plan: Plan, jobs: int, progress: Progress) -> tuple[Model, dict[str, Any]]:
     """The model of all examples, and how models without a fold of the recordings judge that fold."""
     examples.check()
     folds = _folds(examples, plan)
@@ -208,7 +208,7 @@ def _folds(examples: Examples, plan: Plan) -> NDArray[np.int64]:
     return np.asarray(fold_of % n_folds)[examples.recording]
 
 
-def _learn_without(fold: int, examples: Examples, task: _Task, plan: Plan, folds: NDArray[np.int64]) -> Any:
+def _learn_without(fold: int, examples: Examples, task: Task, plan: Plan, folds: NDArray[np.int64]) -> Any:
     """The model of all examples, for fold -1; else what a model without the fold decides about it."""
     rest = examples if fold < 0 else examples.part(folds != fold)
     model = learn(rest, task.grid, task.settings, seed=plan.seed, n_components=plan.components)

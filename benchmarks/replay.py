@@ -1,0 +1,191 @@
+"""Recordings to decisions: speed against the script a user would write, growth with the model, training time.
+
+Run: python -m benchmarks.replay [--quick]
+
+The script reads a file, cuts it into the same segments, takes librosa's cepstra of the strongest 1.5 s of each channel,
+and asks scikit-learn for components, an outlier score and a probability, segment by segment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import librosa
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.decomposition import PCA
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.svm import SVC
+
+from benchmarks.report import finish, interleaved, show
+from pipeline.grid import Grid
+from pipeline.service.assembly import Choices
+from pipeline.service.listening import Format, hear
+from pipeline.service.replay import Replay
+from pipeline.service.train import Task, gather
+from pipeline.simulation.dataset import Dataset
+from pipeline.simulation.scene import Site, record
+from pipeline.sinks.jsonl import line
+from pipeline.sources.files import find_recordings
+from pipeline.stages import Mfcc
+from pipeline.training.examples import Examples
+from pipeline.training.labels import Label, Labels
+from pipeline.training.learn import learn
+
+RATE_HZ, SENSORS, SECONDS = 16_000, 4, 14.0
+GRID = Grid(rate_hz=RATE_HZ)
+Floats = NDArray[np.float64]
+
+
+def write_recordings(folder: Path, n: int, seed: int) -> Labels:
+    """Simulated recordings as files, and their labels."""
+    dataset = Dataset(Site(seed=seed, duration_seconds=SECONDS), n)
+    folder.mkdir()
+    labels = []
+    for number, label in enumerate(dataset.labels()):
+        samples = record(dataset.site, number, label=label).samples
+        soundfile.write(folder / dataset.file(number), samples.T, RATE_HZ, subtype="PCM_16")
+        labels.append(Label(dataset.name(number), 0.0, SECONDS, label))
+    return Labels(labels)
+
+
+def examples_of(folder: Path, labels: Labels) -> tuple[Examples, dict[str, Any]]:
+    cepstrum = Mfcc(GRID).cepstrum
+    settings = {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
+    task = Task(Format(RATE_HZ, SENSORS), GRID, settings, labels, ("human", "human_animal"), 100_000)
+    heard = [hear(one, task.sound, GRID, settings) for one in find_recordings(folder).recordings]
+    return gather(heard, task), settings
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a user would write."""
+
+    components: list[PCA]
+    outliers: list[LocalOutlierFactor]
+    classifiers: list[CalibratedClassifierCV]
+
+    @classmethod
+    def train(cls, examples: Examples) -> Script:
+        components, outliers, classifiers = [], [], []
+        for s in range(SENSORS):
+            components.append(PCA(50, random_state=0).fit(examples.cepstra[:, s]))
+            X = components[-1].transform(examples.cepstra[:, s])
+            outliers.append(LocalOutlierFactor(novelty=True).fit(X))
+            classifiers.append(_classifier().fit(X, examples.label))
+        return cls(components, outliers, classifiers)
+
+    def __call__(self, files: list[Path]) -> list[tuple[str, int, float]]:
+        found = []
+        for file in files:
+            sound = soundfile.read(file, dtype="float32")[0].T
+            for start in range(0, sound.shape[1] - GRID.segment + 1, GRID.stride):
+                segment = sound[:, start : start + GRID.segment]
+                found.append((file.name, start, self.decide(segment)))
+        return found
+
+    def decide(self, segment: NDArray[np.float32]) -> float:
+        power = np.cumsum(np.r_[0, np.sum(segment**2, axis=0)])
+        first = int(np.argmax(power[GRID.window :: GRID.hop] - power[: -GRID.window : GRID.hop])) * GRID.hop
+        probabilities, weights = [], []
+        for s, channel in enumerate(segment[:, first : first + GRID.window]):
+            cepstra = librosa.feature.mfcc(
+                y=channel, sr=RATE_HZ, n_mfcc=13, n_fft=GRID.frame, hop_length=GRID.hop, center=False
+            )
+            x = self.components[s].transform(cepstra.T.reshape(1, -1))
+            weights.append(float(self.outliers[s].predict(x)[0] > 0))
+            probabilities.append(float(self.classifiers[s].predict_proba(x)[0, 1]))
+        return float(np.average(probabilities, weights=np.asarray(weights) + 1e-9))
+
+
+def replay_all(task: Replay, folder: Path) -> int:
+    """End to end, one process: files to lines of JSON."""
+    events = [event for recording in find_recordings(folder).recordings for event in task.events(recording)]
+    return sum(len(line(event)) for event in events)
+
+
+def thinned(examples: Examples, n: int) -> Examples:
+    """The first recordings of each class, about so many segments."""
+    share = n / len(examples)
+    keep = np.zeros(len(examples), np.bool_)
+    for code in (0, 1):
+        own = np.unique(examples.recording[examples.label == code])
+        keep |= np.isin(examples.recording, own[: max(2, round(share * len(own)))])
+    return examples.part(keep)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small model and few repetitions")
+    quick = parser.parse_args().quick
+    n_training, n_replayed, repeats = (16, 2, 2) if quick else (50, 6, 5)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        labels = write_recordings(place / "training", n_training, 1)
+        write_recordings(place / "replayed", n_replayed, 2)
+        examples, settings = examples_of(place / "training", labels)
+        learn(thinned(examples, 100), GRID, settings, seed=0)  # what is compiled is compiled now
+        training = interleaved(
+            {
+                "gemmed": partial(learn, examples, GRID, settings, seed=0),
+                "PCA + SVC": partial(_pca_and_svc, examples),
+            },
+            1 if quick else 2,
+        )
+        script, files = Script.train(examples), sorted((place / "replayed").glob("*.wav"))
+        sizes = [n for n in (300, 600, len(examples)) if n <= len(examples)]
+        tasks = {}
+        for n in sizes:
+            model = replace(learn(thinned(examples, n), GRID, settings, seed=0), notes={"recordings": []})
+            model.save(place / f"model{n}")
+            tasks[n] = Replay(place / f"model{n}", Choices())
+        jobs: dict[str, Callable[[], object]] = {
+            f"gemmed, {n} reference segments": partial(replay_all, task, place / "replayed")
+            for n, task in tasks.items()
+        }
+        seconds = interleaved({**jobs, "script": partial(script, files)}, repeats)
+    sound = n_replayed * SECONDS
+    names = list(jobs)
+    show(
+        f"Replay of {sound:g} s of {SENSORS} x {RATE_HZ} Hz, one process",
+        ("what", "seconds of sound per second", "times faster than the script"),
+        [(name, sound / used, seconds["script"] / used) for name, used in seconds.items()],
+    )
+    show(
+        f"Training on {len(examples)} segments x {SENSORS} sensors",
+        ("what", "seconds", "ratio"),
+        [(name, used, used / training["PCA + SVC"]) for name, used in training.items()],
+    )
+    by_size = {str(n): round(sound / seconds[name], 1) for n, name in zip(sizes, names, strict=True)}
+    finish(
+        {
+            "script_speedup": round(seconds["script"] / seconds[names[-1]], 2),
+            "real_time_factor": by_size[str(sizes[-1])],
+            "train_ratio": round(training["gemmed"] / training["PCA + SVC"], 2),
+            "real_time_factor_by_size": by_size,
+            "script_real_time_factor": round(sound / seconds["script"], 1),
+        }
+    )
+
+
+def _classifier() -> CalibratedClassifierCV:
+    """What scikit-learn recommends for an SVC with probabilities."""
+    return CalibratedClassifierCV(SVC(), ensemble=False)
+
+
+def _pca_and_svc(examples: Examples) -> None:
+    for s in range(SENSORS):
+        X = PCA(50, random_state=0).fit_transform(examples.cepstra[:, s])
+        _classifier().fit(X, examples.label)
+
+
+if __name__ == "__main__":
+    main()
