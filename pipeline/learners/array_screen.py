@@ -18,6 +18,10 @@ Singles = NDArray[np.float32]
 
 FEWEST_SEGMENTS = 20
 """Fewer believed segments are no reference."""
+_REFUSED = 0.01
+"""A sensor whose p-value is no larger is not asked about others."""
+_MOST_TABLES = 256
+"""A large array has more sets of partners than memory."""
 _NEAREST = 1e-12
 _STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
 
@@ -47,6 +51,9 @@ class ArrayScreen:
     measured likewise, and its rank among them is its p-value, ``(1 + #{at least as far out}) / (n + 1)``. Ranks are
     taken over the very partners that a sensor has at the moment: where one is masked or absent, the others are judged
     by what is normal without it, and their false-alarm rate stays what it was.
+
+    A failing sensor fits nobody, and that must not speak against its neighbours. So who is refused is no longer asked
+    about others: first those unlike themselves, then one by one the sensor without which the rest agree best.
     """
 
     features: Singles  # (sensors, features, segments)
@@ -110,10 +117,29 @@ class ArrayScreen:
             self.offsets,
             *self._penalties,
         )
-        found = np.full((3, len(x)), np.nan)
+        return SensorPValues(*self._settled(own, ratios, judged, asked))
+
+    def _settled(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> Floats:
+        """p-values once nobody who is refused bears witness against others."""
+        found = self._ranked(own, ratios, judged, asked)
+        unlike_itself = found[0] <= _REFUSED
+        if unlike_itself.any():
+            asked = asked & ~unlike_itself
+            found = self._ranked(own, ratios, judged, asked)
+        while suspects := _suspects(found[2], asked):
+            trials = [asked & (np.arange(len(own)) != s) for s in suspects]
+            results = [self._ranked(own, ratios, judged, trial) for trial in trials]
+            best = int(np.argmax([_agreement(*pair) for pair in zip(results, trials, strict=True)]))
+            asked, found = trials[best], results[best]
+        return found
+
+    def _ranked(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> Floats:
+        """Own, others and both of every sensor, given whom each is compared with."""
+        found = np.full((3, len(own)), np.nan)
         for s in np.flatnonzero(judged):
-            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], ratios[s])
-        return SensorPValues(*found)
+            least = ratios[s, asked[s]].min(initial=np.inf)
+            found[:, s] = self._table(int(s), asked[s]).p_values(own[s], least)
+        return found
 
     def neighbours(self, x: Floats, sensor: int, n: int) -> tuple[Integers, Floats]:
         """The reference segments nearest to a sensor's features, and their distances, nearest first."""
@@ -155,6 +181,8 @@ class ArrayScreen:
         """What is normal with these partners; looked up thereafter."""
         key = sensor, asked.tobytes()
         if key not in self._tables:
+            if len(self._tables) >= _MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
             self._tables[key] = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
         return self._tables[key]
 
@@ -187,6 +215,17 @@ class _Ranks:
         return rank / n, other / n, both / n
 
 
+def _suspects(both: Floats, asked: Flags) -> list[int]:
+    """Witnesses that are refused; none among the last two, for nobody could say which one of them is wrong."""
+    witnesses = np.flatnonzero(asked.any(axis=0))
+    return [int(s) for s in witnesses if both[s] <= _REFUSED] if len(witnesses) > 2 else []
+
+
+def _agreement(found: Floats, asked: Flags) -> float:
+    """How likely the p-values of the witnesses are, taken together."""
+    return float(np.log(found[2, asked.any(axis=0)]).sum())
+
+
 def _at_least(ordered: Floats, values: Any) -> Any:
     """How many of the ordered ones are not below each value."""
     return len(ordered) - np.searchsorted(ordered, values, side="left")
@@ -211,9 +250,9 @@ def _measure(
     own_penalty: Singles,
     pair_penalty: Singles,
 ) -> tuple[Floats, Floats]:
-    """log d(x_s), and r_s as the least over the partners asked; infinite where there is none."""
+    """log d(x_s) for every sensor, and r_s|k for every partner asked; infinite for the others."""
     n_sensors, n_features = x.shape
-    own, ratios = np.full(n_sensors, np.nan), np.full(n_sensors, np.inf)
+    own, ratios = np.full(n_sensors, np.nan), np.full((n_sensors, n_sensors), np.inf)
     squares = np.empty(features.shape[2], np.float32)
     left = np.empty(n_features, np.float32)
     for s in range(n_sensors):
@@ -228,7 +267,7 @@ def _measure(
                 for i in range(n_features):
                     expected += x[k, i] * maps[s, k, i, j]
                 left[j] = x[s, j] - expected
-            ratios[s] = min(ratios[s], _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s])
+            ratios[s, k] = _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s]
     return own, ratios
 
 
