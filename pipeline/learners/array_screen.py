@@ -20,8 +20,10 @@ Singles = NDArray[np.float32]
 FEWEST_SEGMENTS = 20
 """Fewer believed segments are no reference."""
 _NEAREST = 1e-12
-_CONTRADICTION = 0.01
-"""A sensor whose agreement with the others is as rare as this is no witness for or against them."""
+_REFUSED = 0.01
+"""A sensor whose p-value is no larger is not asked about others."""
+_MOST_TABLES = 256
+"""A large array has more sets of partners than memory."""
 _STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
 
 
@@ -50,6 +52,9 @@ class ArrayScreen:
     measured likewise, and its rank among them is its p-value, ``(1 + #{at least as far out}) / (n + 1)``. Ranks are
     taken over the very partners that a sensor has at the moment: where one is masked or absent, the others are judged
     by what is normal without it, and their false-alarm rate stays what it was.
+
+    A failing sensor fits nobody, and that must not speak against its neighbours. So who is refused is no longer asked
+    about others: first those unlike themselves, then one by one the sensor without which the rest agree best.
     """
 
     features: Singles  # (sensors, features, segments)
@@ -100,26 +105,21 @@ class ArrayScreen:
 
     def p_values(self, x: Floats, present: Flags, partners: Flags) -> SensorPValues:
         """Of one segment's features (sensors, features); each is measured against the others among `partners`."""
-        found = np.full((3, len(x)), np.nan)
-        for s, (own, ratio, table) in enumerate(self._standings(x, present, partners)):
-            if table is not None:
-                found[:, s] = table.p_values(own, ratio)
-        return SensorPValues(*found)
+        judged, asked, own, ratios = self._measured(x, present, partners)
+        return SensorPValues(*self._settled(own, ratios, judged, asked)[1])
 
     def standing(self, x: Floats, present: Flags, partners: Flags, sensor: int) -> list[tuple[float, Floats]]:
         """A sensor's two measures, each beside those of the reference: log d(x_s), and r_s if it has partners."""
-        own, ratio, table = self._standings(x, present, partners)[sensor]
-        if table is None:
+        judged, asked, own, ratios = self._measured(x, present, partners)
+        if not judged[sensor]:
             return []
-        pairs = ((own, table.own), (ratio, table.ratios))
+        asked = self._settled(own, ratios, judged, asked)[0]
+        table = self._table(sensor, asked[sensor])
+        pairs = ((float(own[sensor]), table.own), (_least(ratios, asked)[sensor], table.ratios))
         return [(value, np.array(reference)) for value, reference in pairs if reference]
 
-    def _standings(self, x: Floats, present: Flags, partners: Flags) -> list[tuple[float, float, _Ranks | None]]:
-        """log d(x_s), r_s, and what is normal for it; of every sensor.
-
-        A sensor that contradicts all others is asked no more about them: they would seem to contradict it, and false
-        alarms would spread. Two always remain, for of two alone nobody knows who is wrong.
-        """
+    def _measured(self, x: Floats, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
+        """Who is judged, by whom (sensors, partners), log d(x_s), and r_s|k."""
         judged = present & self.ready
         asked = (present & partners) & self._paired & judged[:, None]
         own, ratios = _measure(
@@ -132,19 +132,31 @@ class ArrayScreen:
             self.offsets,
             *self._penalties,
         )
-        found: list[tuple[float, float, _Ranks | None]] = [(np.nan, np.inf, None)] * len(x)
-        open_, witnesses = judged.nonzero()[0].tolist(), int((judged & partners).sum())
-        while open_:
-            least = np.where(asked, ratios, np.inf).min(axis=1).tolist()
-            for s in open_:
-                found[s] = float(own[s]), least[s], self._table(s, asked[s])
-            worst = min(open_, key=lambda s: _agreement(*found[s][1:]))
-            if witnesses <= 2 or _agreement(*found[worst][1:]) > _CONTRADICTION:
-                break
-            witnesses -= bool(partners[worst])
-            open_.remove(worst)
-            asked[:, worst] = False
-        return found
+        return judged, asked, own, ratios
+
+    def _settled(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> tuple[Flags, Floats]:
+        """Whom each sensor is compared with once nobody who is refused bears witness, and the p-values then."""
+        found = self._ranked(own, ratios, judged, asked)
+        unlike_itself = found[0] <= _REFUSED
+        if unlike_itself.any():
+            asked = asked & ~unlike_itself
+            found = self._ranked(own, ratios, judged, asked)
+        while suspects := _suspects(found[2], asked):
+            trials = [asked & (np.arange(len(own)) != s) for s in suspects]
+            results = [self._ranked(own, ratios, judged, trial) for trial in trials]
+            best = int(np.argmax([_agreement(*pair) for pair in zip(results, trials, strict=True)]))
+            asked, found = trials[best], results[best]
+        return asked, found
+
+    def _ranked(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> Floats:
+        """Own, others and both of every sensor, given whom each is compared with."""
+        least = _least(ratios, asked)
+        nothing = (np.nan, np.nan, np.nan)
+        rows = [
+            self._table(s, asked[s]).p_values(distance, least[s]) if is_judged else nothing
+            for s, (distance, is_judged) in enumerate(zip(own.tolist(), judged.tolist(), strict=True))
+        ]
+        return np.array(rows).T
 
     def neighbours(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
         """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
@@ -189,6 +201,8 @@ class ArrayScreen:
         """What is normal with these partners; looked up thereafter."""
         key = sensor, asked.tobytes()
         if key not in self._tables:
+            if len(self._tables) >= _MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
             self._tables[key] = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
         return self._tables[key]
 
@@ -224,11 +238,24 @@ class _Ranks:
         return rank / n, other / n, both / n
 
 
-def _agreement(ratio: float, table: _Ranks | None) -> float:
-    """p-value of a sensor's agreement with the others; 1 where it has none to agree with."""
-    if table is None or not table.ratios:
-        return 1.0
-    return _rank(table.ratios, ratio) / (len(table.ratios) + 1)
+def _suspects(both: Floats, asked: Flags) -> list[int]:
+    """Witnesses that are refused; none among the last two, for nobody could say which one of them is wrong."""
+    refused = both <= _REFUSED
+    if not refused.any():
+        return []
+    witnesses = np.flatnonzero(asked.any(axis=0))
+    return [int(s) for s in witnesses if refused[s]] if len(witnesses) > 2 else []
+
+
+def _agreement(found: Floats, asked: Flags) -> float:
+    """How likely the p-values of the witnesses are, taken together."""
+    return float(np.log(found[2, asked.any(axis=0)]).sum())
+
+
+def _least(ratios: Floats, asked: Flags) -> list[float]:
+    """r_s: agreement with one of those asked is enough."""
+    least: list[float] = np.where(asked, ratios, np.inf).min(axis=1).tolist()
+    return least
 
 
 def _rank(ordered: list[float], value: float) -> int:

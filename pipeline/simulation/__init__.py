@@ -1,7 +1,16 @@
 """A simulated array: who passes, how it sounds at every sensor, and what befalls the sensors."""
 
 from pipeline.simulation.faults import FAULTS, Episode, FaultPlan
-from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Recording, Site, array_positions, record
+from pipeline.simulation.scene import (
+    HUMAN,
+    HUMAN_WITH_ANIMAL,
+    Recording,
+    Scene,
+    Site,
+    array_positions,
+    draw_scene,
+    record,
+)
 
 __all__ = [
     "FAULTS",
@@ -10,7 +19,9 @@ __all__ = [
     "Episode",
     "FaultPlan",
     "Recording",
+    "Scene",
     "Site",
     "array_positions",
+    "draw_scene",
     "record",
 ]

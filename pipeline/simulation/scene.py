@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 
 import numpy as np
 
@@ -84,6 +84,34 @@ class Recording:
     episodes: tuple[Episode, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Who passes in which weather, as sensors hear it that are all well; made once, it can be recorded often."""
+
+    site: Site
+    number: int
+    label: str
+    walker: Walker
+    weather: Weather
+    sound: Floats
+    """In parts of full scale."""
+
+    @cached_property
+    def elsewhere(self) -> Floats:
+        """What a stale buffer plays."""
+        return _another(self.site, self.number)
+
+    def recorded(self, episodes: Sequence[Episode] = ()) -> Recording:
+        """The scene by sensors that something befalls meanwhile."""
+        sound = afflict(self.sound, episodes, lambda: self.elsewhere, self.site.rate_hz)
+        return Recording(self.label, self.walker, self.weather, converted(sound), tuple(episodes))
+
+
+def draw_scene(site: Site, number: int, label: str) -> Scene:
+    """The scene of recording `number`, without faults."""
+    return Scene(site, number, label, *_clean(site, number, label))
+
+
 def record(
     site: Site, number: int, *, label: str | None = None, episodes: Sequence[Episode] | None = None
 ) -> Recording:
@@ -92,10 +120,7 @@ def record(
     Label and faults are drawn unless given; the walk and the weather do not depend on the faults.
     """
     label = drawn_label(site, number) if label is None else label
-    episodes = episodes_of(site, number) if episodes is None else episodes
-    walker, weather, sound = _clean(site, number, label)
-    sound = afflict(sound, episodes, cache(lambda: _another(site, number)), site.rate_hz)
-    return Recording(label, walker, weather, converted(sound), tuple(episodes))
+    return draw_scene(site, number, label).recorded(episodes_of(site, number) if episodes is None else episodes)
 
 
 def episodes_of(site: Site, number: int) -> list[Episode]:

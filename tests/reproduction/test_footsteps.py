@@ -22,7 +22,7 @@ def test_plans_have_the_published_numbers():
     tasks = list(plan.tasks())
     assert len({task.key for task in tasks}) == len(tasks) == 6 * (1 + len(plan.cells))
     assert {(cell.kind, cell.rate) for cell in plan.cells} >= {
-        (kind, rate) for kind in KINDS if kind != "nothing" for rate in (0.1, 0.2, 0.4)
+        (kind, rate) for kind in KINDS if kind != "nothing" for rate in (0.2, 0.4)
     }
     assert not full_plan(6, 1, recordings="somewhere").tables
     assert len(list(quick_plan(2, seed=1).tasks())) == 12
