@@ -282,6 +282,9 @@ def train(
         float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")
     ] = 1.5,
     overlap: Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")] = 0.75,
+    lowest_hz: Annotated[
+        float, typer.Option(metavar="HZ", help="Listen from this frequency on; drift and wind are below.")
+    ] = 30.0,
     components: Annotated[
         int, typer.Option(parser=_at_least(1, 50), metavar="N", help="Principal components of each sensor.")
     ] = 50,
@@ -314,6 +317,7 @@ def train(
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,
             overlap=overlap,
+            lowest_hz=lowest_hz,
             components=components,
             most_segments=most_segments,
             folds=folds,

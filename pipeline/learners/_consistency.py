@@ -80,7 +80,7 @@ def evidence(
     excuses = np.zeros(n_sensors)
     for last in (False, True):
         found = [
-            _of_sensor(s, X, hearing, groups, folds, shuffled, weights, prior, float(excuses[s]))
+            _of_sensor(s, X, hearing, groups, folds, shuffled, weights, prior, float(excuses[s]), repeating[:, s].sum())
             for s in range(n_sensors)
         ]
         if last:
@@ -121,6 +121,7 @@ def _of_sensor(
     weights: Floats,
     prior: float,
     excuse: float,
+    n_repeating: int,
 ) -> SensorEvidence:
     own, here = X[:, sensor], present[:, sensor]
     trusted = weights[:, sensor] > 0.5
@@ -144,7 +145,7 @@ def _of_sensor(
         for target, values, rows in ((ratios, residual, both), (inconsistent, exchanged, strange)):
             d = mean_distances(values[rows], groups[rows], residual[good], groups[good])
             target[rows] = np.minimum(target[rows], np.log(np.maximum(d, 1e-12)) - log_own[rows])
-    mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)])
+    mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)], n_repeating)
     # Of two sensors alone nobody knows who is wrong: half of the contradictions are the other's.
     blame = 0.5 if X.shape[1] == 2 else 1.0
     return SensorEvidence(_log_odds(ratios, z, mixture, prior, blame, excuse), ratios, mixture, blame)
@@ -183,8 +184,11 @@ def _first_weights(own: Floats, present: Flags, groups: Integers) -> Floats:
     return weights
 
 
-def _mixture(ratios: Floats, inconsistent: Floats) -> Mixture | None:
-    """Fit the consistent density and the share of inconsistent samples by EM; None where they are not told apart."""
+def _mixture(ratios: Floats, inconsistent: Floats, n_repeating: int = 0) -> Mixture | None:
+    """Fit the consistent density and the share of inconsistent samples by EM; None where they are not told apart.
+
+    Repeating samples count as inconsistent, whatever their ratios are: a sensor that is often dead is believed less.
+    """
     if len(ratios) < 2 * N_NEIGHBORS or len(inconsistent) < 2 * N_NEIGHBORS:
         return None
     m1, s1 = float(np.median(inconsistent)), max(float(robust_spread(inconsistent)), 1e-3)
@@ -197,7 +201,7 @@ def _mixture(ratios: Floats, inconsistent: Floats) -> Mixture | None:
         bad = p1 * np.exp(_log_normal(ratios, m1, s1))
         good = (1 - p1) * np.exp(_log_normal(ratios, m0, s0))
         strange = np.where(ratios > m1, 1.0, bad / np.maximum(bad + good, 1e-300))
-        p1 = float(np.clip(strange.mean(), 0.001, 0.6))
+        p1 = float(np.clip((strange.sum() + n_repeating) / (len(ratios) + n_repeating), 0.001, 0.6))
         kept = 1 - strange
         m0 = min(float(np.average(ratios, weights=kept)), m1 - 0.1)
         s0 = float(np.clip(np.sqrt(np.average((ratios - m0) ** 2, weights=kept)), 0.05, 0.5))

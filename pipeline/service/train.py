@@ -37,6 +37,8 @@ class Plan:
     segment_seconds: float = 2.0
     window_seconds: float = 1.5
     overlap: float = 0.75
+    lowest_hz: float = 30.0
+    """Of the mel bands: below it are the drift of a converter and the wind, and little of a step."""
     components: int = 50
     most_segments: int = 3000
     """Evenly thinned beyond: the time of training grows with the square."""
@@ -76,7 +78,7 @@ def train(
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
-    settings = _settings(grid)
+    settings = _settings(grid, plan)
     with progress_bar(console) as progress:
         task = Task(sound, grid, settings, labels, classes, plan.most_segments)
         heard = _hear(wanted, task, jobs, progress)
@@ -92,9 +94,9 @@ def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
     return Format(rate_hz or found, n_sensors, resample=rate_hz is not None)
 
 
-def _settings(grid: Grid) -> dict[str, Any]:
+def _settings(grid: Grid, plan: Plan) -> dict[str, Any]:
     """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
-    cepstrum = Mfcc(grid).cepstrum
+    cepstrum = Mfcc(grid, f_min_hz=plan.lowest_hz).cepstrum
     return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
 
 
