@@ -9,7 +9,12 @@ SOURCES := pipeline tests benchmarks fixtures
 .PHONY: run test lint types pytest soak clean
 
 run: $(VENV)/.run
-	$(BIN)/gemmed reproduce ring --quick
+	$(BIN)/gemmed simulate demo/training --recordings 40 --fault-share 0.05,0.05,0.05,0.3 --seed 1
+	$(BIN)/gemmed simulate demo/passing --recordings 12 --fault-share 0.2 --seed 2
+	test -d demo/model || $(BIN)/gemmed train demo/training --labels demo/training/labels.csv --model demo/model
+	$(BIN)/gemmed replay demo/passing --model demo/model --out demo/decisions.jsonl
+	$(BIN)/gemmed evaluate demo/decisions.jsonl --labels demo/passing/labels.csv --truth demo/passing/truth.csv --out demo
+	$(BIN)/gemmed explain r001@3 --recordings demo/passing --model demo/model --out demo/explanation.png
 
 test: lint types pytest
 

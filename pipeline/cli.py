@@ -306,7 +306,8 @@ def train(
     from rich.console import Console
 
     with _errors_for_people():
-        from pipeline.service.tables import training_table
+        from pipeline.service.assembly import Choices
+        from pipeline.service.tables import screen_warning, training_table
         from pipeline.service.train import Plan
         from pipeline.service.train import train as train_model
         from pipeline.sources.files import find_recordings
@@ -331,6 +332,9 @@ def train(
         console.print(training_table(trained))
         for name in trained.notes["doubted_recordings"]:
             console.print(f"the label of {name} is doubted: all sensors contradict it", highlight=False)
+        warning = screen_warning(trained, Choices().alpha)
+        if warning:
+            console.print(warning, style="yellow", soft_wrap=True, highlight=False)
         console.print(f"written: {model}, model {trained.name}", soft_wrap=True, highlight=False)
 
 

@@ -13,7 +13,7 @@ from pipeline.service.assembly import Choices
 from pipeline.service.decisions import DecisionFile, Event, StandardOutput, read_events, totals
 from pipeline.service.replay import Replay
 from pipeline.service.replay import replay as replay_into
-from pipeline.service.tables import replay_table
+from pipeline.service.tables import replay_table, screen_warning
 from pipeline.service.what_if import Difference, changed, variant_path
 from pipeline.sources.files import Listing, find_recordings
 from pipeline.workers import progress_bar
@@ -89,5 +89,8 @@ def _tell(summaries: Sequence[Event], task: Replay, listing: Listing, out: Path,
     for trouble in troubles:
         console.print(trouble, style="yellow", soft_wrap=True, highlight=False)
     console.print(replay_table(summaries, task.model.classes))
+    warning = screen_warning(task.model, task.choices.alpha)
+    if warning:
+        console.print(warning, style="yellow", soft_wrap=True, highlight=False)
     n = totals(list(summaries))["decisions"]
     console.print(f"written: {out}, {n} decisions", soft_wrap=True, highlight=False)

@@ -35,6 +35,16 @@ def training_table(model: Model) -> Table:
     return table
 
 
+def screen_warning(model: Model, alpha: float) -> str | None:
+    """What to say if the reference is too small for alpha."""
+    if model.smallest_p_value <= alpha:
+        return None
+    return (
+        f"the reference is too small to refuse anything at alpha {alpha:g}: no p-value is below "
+        f"{model.smallest_p_value:.3f}; train on more recordings, or choose a larger alpha"
+    )
+
+
 def _validated(validation: Event) -> str:
     if "sensors" not in validation:
         return "not validated: too few recordings, or --folds 0"

@@ -104,6 +104,12 @@ class Model:
         """Short, and enough to tell models apart."""
         return self.identity[:12]
 
+    @property
+    def smallest_p_value(self) -> float:
+        """Of the sensor with the smallest reference; below it the screen cannot go."""
+        sizes = np.isfinite(self.screen.own).sum(axis=0)
+        return float(1 / (1 + sizes[sizes > 0].min(initial=len(self.screen.own))))
+
     @cached_property
     def combined_features(self) -> CombinedFeatures:
         if self.combined is None:
