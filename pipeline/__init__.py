@@ -1,7 +1,10 @@
 """gemmed: sensor fusion that learns safely while a sensor is failing.
 
-learners/      GEM, MED, GEM-MED and the baselines, as scikit-learn estimators
-reproduction/  the published experiments, measured again
+events.py      the facts that travel            protocols.py  Source, Stage, Observer
+sources/       where sound comes from           stages/       from sound to decisions
+sinks/         where decisions go               training/     from labelled examples to a model
+learners/      GEM, MED, GEM-MED, their array   service/      train, replay, evaluate, explain
+simulation/    an array to try it on            reproduction/ the published experiments, measured again
 cli.py         the command `gemmed`
 """
 

@@ -146,8 +146,10 @@ def _of_sensor(
             d = mean_distances(values[rows], groups[rows], residual[good], groups[good])
             target[rows] = np.minimum(target[rows], np.log(np.maximum(d, 1e-12)) - log_own[rows])
     mixture = _mixture(ratios[np.isfinite(ratios)], inconsistent[np.isfinite(inconsistent)], n_repeating)
-    # Of two sensors alone nobody knows who is wrong: half of the contradictions are the other's.
-    blame = 0.5 if X.shape[1] == 2 else 1.0
+    blame = 1.0
+    if X.shape[1] == 2 and mixture is not None:
+        # Of two sensors alone nobody knows who is wrong: half of the contradictions are the other's.
+        blame, excuse = 0.5, 0.5 * mixture.contamination
     return SensorEvidence(_log_odds(ratios, z, mixture, prior, blame, excuse), ratios, mixture, blame)
 
 

@@ -322,3 +322,31 @@ def test_a_sensor_that_is_dead_most_of_the_time_does_not_stop_the_others():
     assert ((model.sensor_margins(X)[:, :2] > 0) == y[:, None]).mean() > 0.9
     X[:, 2] = -100.0
     assert np.isnan(ArrayGEMMEDClassifier().fit(X, y, groups=groups).sensor_margins(X)[:, 2]).all()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5])
+def test_dead_segments_do_not_certify_each_other(share, test_set):
+    """All equal, and nearest to each other: refused all the same, and the others of the sensor believed."""
+    X, y, groups = array()
+    dead = np.isin(groups, np.random.default_rng(8).permutation(RECORDINGS)[: round(share * RECORDINGS)])
+    X[dead, 1] = 3.0
+    model = fitted(X, y, groups)
+    assert (model.delivered_[dead, 1] < 0.05).all()
+    assert (model.delivered_[~dead, 1] > 0.5).mean() > 0.9
+    assert (model.delivered_[:, [0, 2]] > 0.5).mean() > 0.97
+    assert model.score(*test_set) > 0.75
+
+
+def test_of_two_sensors_neither_is_blamed_alone():
+    """Where they contradict each other both may be wrong: neither is believed as before, neither is thrown away."""
+    X, y, groups = array()
+    X, bad = stale(X, groups, 1, 0.3)
+    model = fitted(X[:, :2], y, groups)
+    assert model.contamination_ == pytest.approx([bad.mean() / 2] * 2, abs=0.06)
+    for sensor in (0, 1):
+        doubted = model.delivered_[bad, sensor]
+        assert 0.1 < np.median(doubted) < 0.6
+        assert np.median(model.delivered_[~bad, sensor]) > 0.9
+    alone = fitted(X, y, groups)
+    assert np.median(alone.delivered_[bad, 1]) < 0.01  # with a third the case is clear
+    assert np.median(alone.delivered_[bad, 0]) > 0.9
