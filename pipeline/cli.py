@@ -64,6 +64,24 @@ def _at_least(least: int, example: int, most: int | None = None) -> Callable[[st
     return parse
 
 
+Recordings = Annotated[
+    list[Path], typer.Argument(metavar="RECORDINGS", help="Sound files, or a directory of them.", show_default=False)
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="How file names are read: {recording}, {sensor}, {time:%Y%m%d_%H%M%S}; without it a file is a recording.",
+    ),
+]
+ModelDirectory = Annotated[
+    Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
+]
+Jobs = Annotated[int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")]
+Seed = Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")]
+Resample = Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")]
+
+
 @reproduce.command("ring")
 @_flowing
 def reproduce_ring(
@@ -77,11 +95,8 @@ def reproduce_ring(
     out: Annotated[
         Path | None, typer.Option(help="Where tables and figures go (reproduction/ring, or ring-quick).")
     ] = None,
-    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")] = 1,
-    jobs: Annotated[
-        int | None,
-        typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core)."),
-    ] = None,
+    seed: Seed = 1,
+    jobs: Jobs = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
     ] = False,
@@ -123,11 +138,8 @@ def reproduce_footsteps(
     out: Annotated[
         Path | None, typer.Option(help="Where tables and figures go (reproduction/footsteps, or footsteps-quick).")
     ] = None,
-    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")] = 1,
-    jobs: Annotated[
-        int | None,
-        typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core)."),
-    ] = None,
+    seed: Seed = 1,
+    jobs: Jobs = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
     ] = False,
@@ -169,7 +181,7 @@ def simulate(
         str, typer.Option(metavar="SHARE", help="Share of the time with a fault; one, or one for each sensor: .05,.4")
     ] = "0.1",
     fault_seconds: Annotated[float, typer.Option(metavar="S", help="Mean length of a fault.")] = 10.0,
-    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of everything.")] = 1,
+    seed: Seed = 1,
     seconds: Annotated[float, typer.Option(metavar="S", help="Length of a recording.")] = 14.0,
     sensors: Annotated[int, typer.Option(parser=_at_least(1, 4), metavar="N", help="Number of sensors.")] = 4,
     spacing: Annotated[float, typer.Option(metavar="M", help="Metres between sensors along the track.")] = 5.0,
@@ -184,9 +196,7 @@ def simulate(
         ),
     ] = None,
     file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="wav or flac.")] = "wav",
-    jobs: Annotated[
-        int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")
-    ] = None,
+    jobs: Jobs = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an earlier simulation in the same place.")
     ] = False,
@@ -238,22 +248,6 @@ def simulate(
         console.print(f"written: {out}; {told}", soft_wrap=True, highlight=False)
 
 
-Recordings = Annotated[
-    list[Path], typer.Argument(metavar="RECORDINGS...", help="Sound files, or a directory of them.", show_default=False)
-]
-Pattern = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="How file names are read: {recording}, {sensor}, {time:%Y%m%d_%H%M%S}; without it a file is a recording.",
-    ),
-]
-ModelDirectory = Annotated[
-    Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
-]
-Jobs = Annotated[int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")]
-
-
 @app.command()
 @_flowing
 def train(
@@ -263,7 +257,7 @@ def train(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Table recording,start_seconds,end_seconds,label; or Audacity label tracks, one file or a directory.",
+            help="Table with the columns recording, start_seconds, end_seconds, label; or Audacity label tracks.",
         ),
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", show_default=False, help="A new directory for the model.")],
@@ -295,7 +289,7 @@ def train(
     folds: Annotated[
         int, typer.Option(parser=_at_least(0, 5), metavar="N", help="Folds of the validation, 0 for none.")
     ] = 5,
-    seed: Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of folds and shuffling.")] = 0,
+    seed: Seed = 0,
     jobs: Jobs = None,
 ) -> None:
     """Learn a model from labelled recordings, some of which may come from failing sensors or have wrong labels.
@@ -364,7 +358,7 @@ def replay(
             help="Decide again with mask=2, alpha=0.005, confidence=0.8 or fusion=features, and show the difference.",
         ),
     ] = None,
-    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+    resample: Resample = False,
     block_samples: Annotated[
         int | None,
         typer.Option(
@@ -411,7 +405,7 @@ def evaluate(
     recordings: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RECORDINGS...",
+            metavar="RECORDINGS",
             show_default=False,
             help="Sound, which is replayed; or a file of decisions (.jsonl).",
         ),
@@ -426,7 +420,7 @@ def evaluate(
     truth: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Which sensor failed when: recording,sensor,start_seconds,end_seconds,fault."
+            metavar="FILE", help="Which sensor failed when: recording, sensor, start_seconds, end_seconds, fault."
         ),
     ] = None,
     out: Annotated[
@@ -434,7 +428,7 @@ def evaluate(
     ] = Path("evaluation"),
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="All figures for programs.")] = None,
     pattern: Pattern = None,
-    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+    resample: Resample = False,
     jobs: Jobs = None,
 ) -> None:
     """Compare decisions with labels: confusion, accuracy, calibration, per sensor and fused.
@@ -480,7 +474,7 @@ def explain(
     model: ModelDirectory,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the figure goes.")] = Path("explanation.png"),
     pattern: Pattern = None,
-    resample: Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")] = False,
+    resample: Resample = False,
 ) -> None:
     """Say why a decision is what it is: which sensors, how unusual each was, what it resembles, what training refused.
 

@@ -86,8 +86,14 @@ class Explained:
     event: Event
     samples: Samples  # (sensors, time)
     model: Model
+    choices: Choices
     same: bool | None
     """Whether it equals the one in the file; None if there was none to compare."""
+
+    @property
+    def contributions_are(self) -> str:
+        """What `contribution` stands for."""
+        return "own opinion" if self.choices.fusion == "features" else "contribution"
 
     @property
     def start_seconds(self) -> float:
@@ -97,10 +103,12 @@ class Explained:
         return _WHY[self.decision.roles[sensor]]
 
     def contribution(self, sensor: int) -> float:
-        """What a sensor adds to the fused log-odds."""
+        """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
         weights, log_odds = self.decision.weights, self.decision.verdicts.log_odds
         if not weights[sensor]:
             return 0.0
+        if self.choices.fusion == "features":
+            return float(log_odds[sensor])
         alone = np.where(np.arange(len(weights)) == sensor, np.nan_to_num(log_odds), 0.0)
         return self.model.votes(alone, None, weights)
 
@@ -143,9 +151,10 @@ def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, r
             f"recording {place.recording!r} is not among the {len(listing.recordings)} given; "
             "add the directory it is in"
         )
-    decision, event, samples = _find(place, recording, model, place.choices or choices, resample)
+    choices = place.choices or choices
+    decision, event, samples = _find(place, recording, model, choices, resample)
     same = None if place.recorded is None else event == place.recorded
-    return Explained(recording.name, decision, event, samples, model, same)
+    return Explained(recording.name, decision, event, samples, model, choices, same)
 
 
 def _find(

@@ -52,8 +52,10 @@ def _compared(same: bool) -> str:
 
 def _sensors(explained: Explained) -> Table:
     screened, decision = explained.decision.verdicts.screened, explained.decision
-    table = Table(title="Sensors", caption=f"contributions are log-odds, positive for {explained.model.classes[1]}")
-    for column in ("sensor", "why", "weight", "p own", "p others", "contribution", "without it"):
+    table = Table(
+        title="Sensors", caption=f"{explained.contributions_are}: log-odds, positive for {explained.model.classes[1]}"
+    )
+    for column in ("sensor", "why", "weight", "p own", "p others", explained.contributions_are, "without it"):
         table.add_column(column, justify="left" if column in ("sensor", "why", "without it") else "right")
     for s, outcome in enumerate(decision.without):
         without = outcome.label or "no decision"

@@ -79,7 +79,10 @@ def _contributions(axes: Any, explained: Explained) -> None:
     axes.set_yticks(range(n_sensors + 1), [*(f"sensor {s + 1}" for s in range(n_sensors)), "fused"])
     axes.invert_yaxis()
     axes.axvline(0, color="black", linewidth=1)
-    axes.set(title="Who decided", xlabel=f"log-odds: {classes[0]} to the left, {classes[1]} to the right")
+    axes.set(
+        title=f"Who decided: {explained.contributions_are} of each sensor",
+        xlabel=f"log-odds: {classes[0]} to the left, {classes[1]} to the right",
+    )
 
 
 def _without(axes: Any, explained: Explained) -> None:
