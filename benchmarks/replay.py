@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,7 @@ def main() -> None:
         sizes = [n for n in (300, 600, len(examples)) if n <= len(examples)]
         tasks = {}
         for n in sizes:
-            model = replace(learn(thinned(examples, n), GRID, settings, seed=0), notes={"recordings": []})
-            model.save(place / f"model{n}")
+            learn(thinned(examples, n), GRID, settings, seed=0).save(place / f"model{n}")
             tasks[n] = Replay(place / f"model{n}", Choices())
         jobs: dict[str, Callable[[], object]] = {
             f"gemmed, {n} reference segments": partial(replay_all, task, place / "replayed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import signal
@@ -62,6 +63,13 @@ def _at_least(least: int, example: int, most: int | None = None) -> Callable[[st
         return number
 
     return parse
+
+
+def _folds(text: str) -> int:
+    """One fold would leave nothing to learn from."""
+    if text == "1":
+        raise typer.BadParameter("'1' must be 0 or at least 2; for example 5")
+    return _at_least(0, 5)(text)
 
 
 Recordings = Annotated[
@@ -286,9 +294,7 @@ def train(
         int,
         typer.Option(parser=_at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen."),
     ] = 3000,
-    folds: Annotated[
-        int, typer.Option(parser=_at_least(0, 5), metavar="N", help="Folds of the validation, 0 for none.")
-    ] = 5,
+    folds: Annotated[int, typer.Option(parser=_folds, metavar="N", help="Folds of the validation, 0 for none.")] = 5,
     seed: Seed = 0,
     jobs: Jobs = None,
 ) -> None:
@@ -299,9 +305,9 @@ def train(
     """
     from rich.console import Console
 
-    with _errors_for_people():
+    with _errors_for_people(continues=False):
         from pipeline.service.assembly import Choices
-        from pipeline.service.tables import screen_warning, training_table
+        from pipeline.service.tables import training_table, warnings_of
         from pipeline.service.train import Plan
         from pipeline.service.train import train as train_model
         from pipeline.sources.files import find_recordings
@@ -325,9 +331,8 @@ def train(
         )
         console.print(training_table(trained))
         for name in trained.notes["doubted_recordings"]:
-            console.print(f"the label of {name} is doubted: all sensors contradict it", highlight=False)
-        warning = screen_warning(trained, Choices().alpha)
-        if warning:
+            console.print(f"not learned from {name}: what is heard there contradicts its label", highlight=False)
+        for warning in warnings_of(trained, Choices().alpha):
             console.print(warning, style="yellow", soft_wrap=True, highlight=False)
         console.print(f"written: {model}, model {trained.name}", soft_wrap=True, highlight=False)
 
@@ -355,7 +360,8 @@ def replay(
         typer.Option(
             "--what-if",
             metavar="NAME=VALUE",
-            help="Decide again with mask=2, alpha=0.005, confidence=0.8 or fusion=features, and show the difference.",
+            help="Decide again with mask=2, alpha=0.005, confidence=0.8 or fusion=features, into a file beside, "
+            "and show the difference; may be repeated.",
         ),
     ] = None,
     resample: Resample = False,
@@ -368,10 +374,10 @@ def replay(
     jobs: Jobs = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard decisions of an earlier replay in FILE.")] = False,
 ) -> None:
-    """Decide about recorded sound with the stages of the daemon; the same bytes every time.
+    """Decide about recorded sound; the same bytes every time.
 
-    An interrupted replay continues when started again with the same options. Exit code 0: everything was decided;
-    3: some sound could not be used; 4: there was nothing that could be decided; 1: nothing was replayed.
+    An interrupted replay continues when started again with the same options. Exit code 0: all was replayed; 3: some
+    sound could not be used; 4: nothing could be decided; 1: nothing was replayed; 130: interrupted.
     """
     from rich.console import Console
 
@@ -482,26 +488,45 @@ def explain(
     """
     from rich.console import Console
 
-    with _errors_for_people():
+    with _errors_for_people(continues=False):
         from pipeline.service.explain_command import run_explanation
 
         run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=Console())
 
 
+_CURES = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "give a file, not a directory",
+    errno.EACCES: "check the permissions",
+    errno.EPERM: "check the permissions",
+    errno.EROFS: "give a directory that can be written to",
+    errno.ENOSPC: "make space; what is finished is kept",
+}
+
+
 class _errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
+
+    def __init__(self, *, continues: bool = True) -> None:
+        self._after = "the same command continues" if continues else "nothing was stored"
 
     def __enter__(self) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BrokenPipeError):
+            # Whoever reads along has seen enough; nothing more may be written, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from error
         if isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""
-            _complain(f"{place}{error.strerror}; give a writable directory with space; what is finished is kept")
+            cure = _CURES.get(error.errno or 0, "give a directory that can be written to")
+            _complain(f"{place}{error.strerror}; {cure}")
         elif isinstance(error, GemmedError):
             _complain(str(error))
         elif isinstance(error, KeyboardInterrupt):
-            typer.echo("gemmed: interrupted; the same command continues", err=True)
+            typer.echo(f"gemmed: interrupted; {self._after}", err=True)
             raise typer.Exit(130) from error
 
 

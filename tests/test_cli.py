@@ -104,7 +104,7 @@ def test_an_unusable_output_directory_is_named(tmp_path):
     for out, message in [
         (str(tmp_path / "taken"), "taken' must be a directory of its own"),
         ("", "must be a directory of its own"),
-        ("/proc/none", "/proc/none: No such file or directory; give a writable directory"),
+        ("/proc/none", "/proc/none: No such file or directory; check the path"),
     ]:
         done = gemmed("reproduce", "ring", "--quick", "--out", out)
         assert done.returncode == 1

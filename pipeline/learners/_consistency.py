@@ -74,7 +74,7 @@ def evidence(
     """Evidence for every sensor of X (segments, sensors, features); found twice, for the first tells who is trusted."""
     n_sensors = X.shape[1]
     shuffled = shuffle_groups(groups, rng)
-    repeating = np.column_stack([_repeating(X[:, s], present[:, s], groups) for s in range(n_sensors)])
+    repeating = _repeating(X, present, groups)
     hearing = present & ~repeating
     weights = np.column_stack([_first_weights(X[:, s], hearing[:, s], groups) for s in range(n_sensors)])
     excuses = np.zeros(n_sensors)
@@ -90,16 +90,18 @@ def evidence(
     return [_without_repeating(sensor, repeating[:, s]) for s, sensor in enumerate(found)]
 
 
-def _repeating(own: Floats, present: Flags, groups: Integers) -> Flags:
+def _repeating(X: Floats, present: Flags, groups: Integers) -> Flags:
     """Segments that other recordings have many times, almost exactly: a dead sensor says the same whatever happens.
 
-    They are nearest to each other, and would be the most nominal of all.
+    They are nearest to each other, and would be the most nominal of all. What is usual is told by the sensor of which
+    it is most: one that is always dead has nothing usual of its own.
     """
-    repeats = np.zeros(len(own), np.bool_)
-    if present.sum() > N_NEIGHBORS:
-        nearest = mean_distances(own[present], groups[present], own[present], groups[present])
-        repeats[present] = nearest < _SAME * np.quantile(nearest, 0.9)
-    return repeats
+    nearest = np.full(present.shape, np.inf)
+    for s in np.flatnonzero(present.sum(axis=0) > N_NEIGHBORS):
+        here = present[:, s]
+        nearest[here, s] = mean_distances(X[here, s], groups[here], X[here, s], groups[here])
+    usual = [np.median(own[np.isfinite(own)]) for own in nearest.T if np.isfinite(own).any()]
+    return present & (nearest < _SAME * max(usual, default=0.0))
 
 
 def _without_repeating(found: SensorEvidence, repeating: Flags) -> SensorEvidence:

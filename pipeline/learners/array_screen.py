@@ -20,8 +20,8 @@ Singles = NDArray[np.float32]
 FEWEST_SEGMENTS = 20
 """Fewer believed segments are no reference."""
 _NEAREST = 1e-12
-_REFUSED = 0.01
-"""A sensor whose p-value is no larger is not asked about others."""
+_REFUSED, _RAREST = 0.01, 4
+"""A sensor whose p-value is no larger is not asked about others; nor one of the few lowest that there can be."""
 _MOST_TABLES = 256
 """A large array has more sets of partners than memory."""
 _STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
@@ -137,11 +137,11 @@ class ArrayScreen:
     def _settled(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> tuple[Flags, Floats]:
         """Whom each sensor is compared with once nobody who is refused bears witness, and the p-values then."""
         found = self._ranked(own, ratios, judged, asked)
-        unlike_itself = found[0] <= _REFUSED
+        unlike_itself = found[0] <= self._refused_at
         if unlike_itself.any():
             asked = asked & ~unlike_itself
             found = self._ranked(own, ratios, judged, asked)
-        while suspects := _suspects(found[2], asked):
+        while suspects := _suspects(found[2] <= self._refused_at, asked):
             trials = [asked & (np.arange(len(own)) != s) for s in suspects]
             results = [self._ranked(own, ratios, judged, trial) for trial in trials]
             best = int(np.argmax([_agreement(*pair) for pair in zip(results, trials, strict=True)]))
@@ -185,6 +185,18 @@ class ArrayScreen:
         return cls(features, residuals, maps, offsets, own, ratios)
 
     @cached_property
+    def _refused_at(self) -> Floats:
+        return np.maximum(_REFUSED, _RAREST / (1 + np.isfinite(self.own).sum(axis=0)))
+
+    @cached_property
+    def smallest_p_values(self) -> Floats:
+        """Of each sensor, all others present: below it no segment can get; NaN without a reference."""
+        smallest = np.full(len(self.ready), np.nan)
+        for s in np.flatnonzero(self.ready):
+            smallest[s] = self._table(int(s), self._paired[s]).p_values(np.inf, np.inf)[2]
+        return smallest
+
+    @cached_property
     def _paired(self) -> Flags:
         return np.asarray(np.isfinite(self.ratios).any(axis=0))
 
@@ -216,31 +228,38 @@ class _Ranks:
 
     own: list[float]
     ratios: list[float]
-    smaller: list[int]
+    smaller: list[float]
 
     @classmethod
     def of(cls, own: Floats, ratios: Floats) -> _Ranks:
         """`ratios` has a column for each partner, perhaps none."""
-        if not ratios.shape[1]:
-            return cls(np.sort(own[np.isfinite(own)]).tolist(), [], [])
+        all_own = np.sort(own[np.isfinite(own)])
         known = np.isfinite(ratios).any(axis=1)
-        own, least = own[known], np.nanmin(ratios[known], axis=1)
-        ranks = (len(values) - np.searchsorted(np.sort(values), values, side="left") for values in (own, least))
-        return cls(np.sort(own).tolist(), np.sort(least).tolist(), np.sort(np.minimum(*ranks)).tolist())
+        if not known.any():
+            return cls(all_own.tolist(), [], [])
+        least = np.nanmin(ratios[known], axis=1)
+        shares = [
+            (len(among) - np.searchsorted(among, values, side="left")) / (len(among) + 1)
+            for among, values in ((all_own, own[known]), (np.sort(least), least))
+        ]
+        return cls(all_own.tolist(), np.sort(least).tolist(), np.sort(np.minimum(*shares)).tolist())
 
     def p_values(self, own: float, ratio: float) -> tuple[float, float, float]:
-        n = len(self.own) + 1
-        rank = _rank(self.own, own)
+        p_own = _p_value(self.own, own)
         if not self.ratios:
-            return rank / n, np.nan, rank / n
-        other = _rank(self.ratios, ratio)
-        both = 1 + bisect_right(self.smaller, min(rank, other))
-        return rank / n, other / n, both / n
+            return p_own, np.nan, p_own
+        p_others = _p_value(self.ratios, ratio)
+        both = (1 + bisect_right(self.smaller, min(p_own, p_others))) / (len(self.smaller) + 1)
+        return p_own, p_others, both
 
 
-def _suspects(both: Floats, asked: Flags) -> list[int]:
+def _p_value(ordered: list[float], value: float) -> float:
+    """Share of all, the new one included, that are at least as large."""
+    return (1 + len(ordered) - bisect_left(ordered, value)) / (len(ordered) + 1)
+
+
+def _suspects(refused: Flags, asked: Flags) -> list[int]:
     """Witnesses that are refused; none among the last two, for nobody could say which one of them is wrong."""
-    refused = both <= _REFUSED
     if not refused.any():
         return []
     witnesses = np.flatnonzero(asked.any(axis=0))
@@ -256,11 +275,6 @@ def _least(ratios: Floats, asked: Flags) -> list[float]:
     """r_s: agreement with one of those asked is enough."""
     least: list[float] = np.where(asked, ratios, np.inf).min(axis=1).tolist()
     return least
-
-
-def _rank(ordered: list[float], value: float) -> int:
-    """Place of a new value among the ordered ones, the largest first."""
-    return 1 + len(ordered) - bisect_left(ordered, value)
 
 
 def _log_distances(points: Floats, believed: Flags, groups: Integers) -> Floats:
@@ -342,4 +356,4 @@ def _mean_of_least(squares: Singles) -> float:
         if value < np.inf:
             total += np.sqrt(value)
             n += 1
-    return total / max(n, 1)
+    return total / n if n > 0 else np.inf

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pipeline.errors import UsageError
-from pipeline.files import write_whole
 from pipeline.sinks.jsonl import line
 
 Event = dict[str, Any]
@@ -26,11 +25,16 @@ class DecisionFile:
         self.path, self.is_complete = path, False
         self.finished: dict[str, Event] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        if restart or not path.exists() or not path.stat().st_size:
-            write_whole(path, line(header).encode())
-        else:
-            self._take_over(header)
-        self._file: BinaryIO = path.open("ab")
+        self._file = _locked(path)
+        try:
+            if restart or _holds_no_decision(path):
+                self._file.truncate(0)
+                self._write(line(header))
+            else:
+                self._take_over(header)
+        except BaseException:
+            self.close()
+            raise
 
     def _take_over(self, header: Event) -> None:
         """Keep what is whole; the header must be the same."""
@@ -51,7 +55,7 @@ class DecisionFile:
                     self.is_complete, kept = True, position
                     break
         if kept < self.path.stat().st_size:
-            os.truncate(self.path, kept)
+            self._file.truncate(kept)
 
     def add(self, events: list[Event]) -> None:
         self._write("".join(map(line, events)))
@@ -118,9 +122,22 @@ def read_events(path: Path) -> Iterator[Event]:
     with opened(path) as file:
         for number, text in enumerate(file, start=1):
             event = parsed(text)
+            if number > 1 and not text.endswith(b"\n"):
+                raise UsageError(f"{path} is cut off in line {number}; run the same gemmed replay again to complete it")
             if event is None or (number == 1 and event["type"] != "replay_started"):
                 raise UsageError(f"{path} line {number} is not an event of gemmed replay; give a file that it wrote")
             yield event
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The file, to be appended to by nobody else: two replays into one would write everything twice."""
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise UsageError(f"another replay writes to {path}; wait for it, or give another --out") from error
+    return file
 
 
 def opened(path: Path) -> BinaryIO:
@@ -137,6 +154,16 @@ def parsed(text: bytes) -> Event | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("type"), str) else None
+
+
+def _holds_no_decision(path: Path) -> bool:
+    """Whether it is a file of ours in which nothing was ever decided, so that nothing is lost with it."""
+    with path.open("rb") as file:
+        events = [parsed(text) for text in file]
+    if not events:
+        return True
+    ours = events[0] is not None and events[0]["type"] == "replay_started"
+    return ours and not any(event is not None and event["type"] == "decision" for event in events)
 
 
 def _compare(path: Path, first: bytes, header: Event) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UsageError
+from pipeline.errors import ModelError, UsageError
+from pipeline.service.assembly import Choices
 from pipeline.service.decisions import Event
+from pipeline.sinks.jsonl import SCHEMA
 from pipeline.training.labels import Labels
 from pipeline.training.metrics import Judged, Rate, rate, summary
 from pipeline.training.model import Model
@@ -40,6 +42,10 @@ class Evidence:
 def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evidence:
     """Decisions of a replay beside the labels; recordings that were trained on never judge the model they made."""
     header, by_recording, finished = _sorted(events)
+    if model is not None and header["model"] != model.identity:
+        raise ModelError(f"model {header['model'][:12]} made these decisions, not {model.name}; give its directory")
+    # What the validation decided, it decided with the usual choices.
+    usual = all(header[name] == value for name, value in Choices().as_dict().items())
     classes = (header["classes"][0], header["classes"][1])
     judged: list[Judged] = []
     unlabelled: list[Judged] = []
@@ -52,11 +58,11 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
                 one = _judged(event, classes, label)
                 (judged if label in classes else unlabelled).append(one)
             continue
-        own = model.judged_without(finished[name]["fingerprint"], name) if model else []
+        own = model.judged_without(finished[name]["fingerprint"], name) if model and usual else []
         judged += own
         (held_out if own else left_out).append(name)
     if not judged:
-        raise UsageError(_nothing(left_out, len(by_recording)))
+        raise UsageError(_nothing(left_out, len(by_recording), len(finished)))
     segment = next(e["stop_sample"] - e["start_sample"] for rows in by_recording.values() for e in rows)
     return Evidence(
         tuple(judged), tuple(unlabelled), classes, header["alpha"], header["rate_hz"], segment,
@@ -64,7 +70,9 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
     )  # fmt: skip
 
 
-def _nothing(left_out: Sequence[str], n_recordings: int) -> str:
+def _nothing(left_out: Sequence[str], n_recordings: int, n_given: int) -> str:
+    if not n_recordings:
+        return f"nothing was decided about {n_given} recordings; gemmed replay says what is wrong with them"
     if left_out:
         return (
             f"the model was trained on {len(left_out)} of the {n_recordings} recordings and on the others nothing is "
@@ -76,7 +84,9 @@ def _nothing(left_out: Sequence[str], n_recordings: int) -> str:
 def _sorted(events: Iterable[Event]) -> tuple[Event, dict[str, list[Event]], dict[str, Event]]:
     """The header, decisions by recording, and the last word about each recording."""
     events = iter(events)
-    header = next(events)
+    header = next(events, None)
+    if header is None or header.get("schema") != SCHEMA:
+        raise UsageError("the file of decisions is empty or of another version; run gemmed replay")
     decisions: dict[str, list[Event]] = {}
     finished: dict[str, Event] = {}
     for event in events:
@@ -130,8 +140,9 @@ class _Look:
 
 def anomalies(evidence: Evidence, truth: Truth) -> dict[str, Any]:
     """How well the screen tells failing sensors from sound ones."""
-    looks = list(_looks(evidence, truth))
     n_sensors = len(evidence.judged[0].p_values)
+    truth.check({one.recording for one in (*evidence.judged, *evidence.unlabelled)}, n_sensors)
+    looks = list(_looks(evidence, truth))
     kinds = Counter(look.fault for look in looks if look.share >= _FAULTY_SHARE)
     return {
         "all": _detection(looks, evidence.alpha),

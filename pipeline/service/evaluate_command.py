@@ -17,7 +17,7 @@ from pipeline.service.decisions import DecisionFile, read_events
 from pipeline.service.evaluate import collect, evaluation
 from pipeline.service.evaluation_figure import write_evaluation_figure
 from pipeline.service.replay import Replay, replay
-from pipeline.service.tables import interval
+from pipeline.service.tables import interval, warnings_of
 from pipeline.sources.files import find_recordings
 from pipeline.training.labels import read_labels
 from pipeline.training.model import Model
@@ -43,9 +43,14 @@ def run_evaluation(
         raise UsageError(f"--out={str(out)!r} is a file; give a directory")
     out.mkdir(parents=True, exist_ok=True)
     decisions = _decisions(recordings, model, out, pattern, resample, jobs, console)
-    evidence = collect(read_events(decisions), known, Model.load(model) if model else None)
+    loaded = Model.load(model) if model else None
+    evidence = collect(read_events(decisions), known, loaded)
     told = evaluation(evidence, failures)
     _show(told, console)
+    troubles = [event for event in read_events(decisions) if event["type"] == "source_trouble"]
+    notes = [f"{event['where']} {event['message']}" for event in troubles]
+    for note in notes + (warnings_of(loaded, evidence.alpha) if loaded else []):
+        console.print(note, style="yellow", soft_wrap=True, highlight=False)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(json_file, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
@@ -67,7 +72,9 @@ def _decisions(
     console: Console,
 ) -> Path:
     """A file of decisions: the one that was given, or one that is made now or completed."""
-    if len(recordings) == 1 and recordings[0].suffix == ".jsonl":
+    if any(path.suffix == ".jsonl" for path in recordings):
+        if len(recordings) > 1:
+            raise UsageError(f"{len(recordings)} paths were given; give one file of decisions (.jsonl), or sound")
         return recordings[0]
     if model is None:
         raise UsageError("sound needs a model to be decided about; give --model, or a file of decisions (.jsonl)")

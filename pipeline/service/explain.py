@@ -44,7 +44,7 @@ class Place:
     def of(cls, text: str) -> Place:
         """From decisions.jsonl:17 or r001@3.5."""
         path, colon, number = text.rpartition(":")
-        if colon and number.isdigit():
+        if colon and number.isascii() and number.isdigit():
             return cls._of_line(Path(path), int(number))
         recording, at, seconds = text.rpartition("@")
         try:
@@ -89,6 +89,12 @@ class Explained:
     choices: Choices
     same: bool | None
     """Whether it equals the one in the file; None if there was none to compare."""
+
+    @property
+    def trained_on(self) -> bool:
+        return any(note["recording"] == self.recording for note in self.model.notes["recordings"]) and any(
+            distance < 1e-3 for s in range(self.model.n_sensors) for *_, distance in self.nearest(s, 1)
+        )
 
     @property
     def contributions_are(self) -> str:

@@ -27,12 +27,16 @@ def run_explanation(
     resample: bool,
     console: Console,
 ) -> None:
+    if out.suffix.lower() not in (".png", ".pdf", ".svg") or out.is_dir():
+        raise UsageError(f"--out={str(out)!r} must be a file ending in .png, .pdf or .svg; for example explanation.png")
     place = Place.of(decision)
     loaded = Model.load(model)
     explained = explain(place, find_recordings(recordings, pattern=pattern), loaded, Choices(), resample=resample)
     console.print(title(explained), highlight=False)
     if explained.same is not None:
         console.print(_compared(explained.same), highlight=False)
+    if explained.trained_on:
+        console.print("the model was trained on this recording: it is most like itself", highlight=False)
     console.print(_sensors(explained))
     console.print(_neighbours(explained))
     console.print(_refused(loaded))
@@ -53,7 +57,9 @@ def _compared(same: bool) -> str:
 def _sensors(explained: Explained) -> Table:
     screened, decision = explained.decision.verdicts.screened, explained.decision
     table = Table(
-        title="Sensors", caption=f"{explained.contributions_are}: log-odds, positive for {explained.model.classes[1]}"
+        title="Sensors",
+        caption=f"{explained.contributions_are}: log-odds, positive for {explained.model.classes[1]}; "
+        "sensors repeat each other, so all count more when there are fewer",
     )
     for column in ("sensor", "why", "weight", "p own", "p others", explained.contributions_are, "without it"):
         table.add_column(column, justify="left" if column in ("sensor", "why", "without it") else "right")

@@ -47,7 +47,7 @@ def _sound(axes: Any, explained: Explained, s: int) -> None:
         axes.axvline((edge - features.span.start) / rate_hz, color="white", linewidth=1, linestyle="--")
     p_value, weight = explained.decision.verdicts.screened.p_values[s], explained.decision.weights[s]
     told = "" if np.isnan(p_value) else f", p {p_value:.3f}"
-    axes.set_title(f"sensor {s + 1}: {explained.why(s)}, weight {weight:.2f}{told}", fontsize=9, loc="left")
+    axes.set_title(f"sensor {s + 1}: {explained.decision.roles[s]}, weight {weight:.2f}{told}", fontsize=9, loc="left")
     axes.set_ylabel("Hz", fontsize=8)
     axes.tick_params(labelsize=7)
 

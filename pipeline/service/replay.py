@@ -17,7 +17,7 @@ from pipeline.service.decisions import DecisionFile, StandardOutput
 from pipeline.service.listening import Format
 from pipeline.service.runner import Progress, run
 from pipeline.sinks.jsonl import SCHEMA, EventLines
-from pipeline.sources.files import Listing, Recording, sound_seconds
+from pipeline.sources.files import Listing, Recording, sound_identity, sound_seconds
 from pipeline.stages import Chain
 from pipeline.training.model import Model
 from pipeline.workers import finished
@@ -56,6 +56,7 @@ class Replay:
             **self.choices.as_dict(),
             "resample": self.resample,
             "recordings": [recording.name for recording in listing.recordings],
+            "sound": sound_identity(listing.recordings),
             "left_out": [{"where": one.where, "message": one.message} for one in listing.troubles],
         }
 

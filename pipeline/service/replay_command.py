@@ -13,7 +13,7 @@ from pipeline.service.assembly import Choices
 from pipeline.service.decisions import DecisionFile, Event, StandardOutput, read_events, totals
 from pipeline.service.replay import Replay
 from pipeline.service.replay import replay as replay_into
-from pipeline.service.tables import replay_table, screen_warning
+from pipeline.service.tables import replay_table, warnings_of
 from pipeline.service.what_if import Difference, changed, variant_path
 from pipeline.sources.files import Listing, find_recordings
 from pipeline.workers import progress_bar
@@ -51,7 +51,7 @@ def run_replay(
         _replay(changed_task, listing, other, jobs=jobs, restart=restart, console=console, told=False)
         difference = Difference.of(read_events(out), read_events(other))
         if difference.changed:
-            console.print(difference.table())
+            console.print(difference.table(task.model.grid.rate_hz))
         console.print(f"with {', '.join(what_if)}: {len(difference.changed)} of {len(difference.pairs)} decisions have "
                       "another label", highlight=False)  # fmt: skip
         for sentence in difference.sentences():
@@ -76,9 +76,9 @@ def _replay(
     if told:
         _tell(summaries, task, listing, out, console)
     counted = totals(summaries)
-    if counted["unusable"] or counted["troubles"] or listing.troubles:
-        return SOME_UNUSABLE
-    return ALL_DECIDED if counted["decisions"] > counted["abstained"] else NOTHING_DECIDED
+    if counted["decisions"] == counted["abstained"]:
+        return NOTHING_DECIDED
+    return SOME_UNUSABLE if counted["troubles"] or listing.troubles else ALL_DECIDED
 
 
 def _tell(summaries: Sequence[Event], task: Replay, listing: Listing, out: Path, console: Console) -> None:
@@ -89,8 +89,7 @@ def _tell(summaries: Sequence[Event], task: Replay, listing: Listing, out: Path,
     for trouble in troubles:
         console.print(trouble, style="yellow", soft_wrap=True, highlight=False)
     console.print(replay_table(summaries, task.model.classes))
-    warning = screen_warning(task.model, task.choices.alpha)
-    if warning:
+    for warning in warnings_of(task.model, task.choices.alpha):
         console.print(warning, style="yellow", soft_wrap=True, highlight=False)
     n = totals(list(summaries))["decisions"]
     console.print(f"written: {out}, {n} decisions", soft_wrap=True, highlight=False)

@@ -15,12 +15,16 @@ Progress = Callable[[int], None]
 def run(source: Source, chain: Stage, observers: Iterable[Observer], *, progress: Progress | None = None) -> None:
     """Let every observer see every fact that leaves the stages, until the source ends."""
     observers = tuple(observers)
-    with source:
-        for item in source:
-            _show(chain.push(item), observers)
-            if progress is not None and isinstance(item, Block | Gap):
-                progress(item.stop - item.start)
-    _show(chain.flush(), observers)
+    try:
+        with source:
+            for item in source:
+                _show(chain.push(item), observers)
+                if progress is not None and isinstance(item, Block | Gap):
+                    progress(item.stop - item.start)
+    finally:
+        # Also after an error: nothing of this sound may reach into what the stages hear next.
+        rest = chain.flush()
+    _show(rest, observers)
 
 
 def _show(facts: list[Any], observers: Iterable[Observer]) -> None:

@@ -18,7 +18,8 @@ def training_table(model: Model) -> Table:
     recordings = len(notes["recordings"])
     table = Table(
         title=f"{notes['segments']} segments of {recordings} recordings: {' and '.join(model.classes)}",
-        caption=_validated(validation),
+        caption=f"contaminated: estimated share that the sensor did not deliver; refused: not learned from, also for a "
+        f"doubted label\n{_validated(validation)}",
     )
     for column in ("sensor", "power kept %", "contaminated %", "refused %", "right %, left-out recordings"):
         table.add_column(column, justify="left" if column == "sensor" else "right")
@@ -35,14 +36,24 @@ def training_table(model: Model) -> Table:
     return table
 
 
-def screen_warning(model: Model, alpha: float) -> str | None:
-    """What to say if the reference is too small for alpha."""
-    if model.smallest_p_value <= alpha:
-        return None
-    return (
-        f"the reference is too small to refuse anything at alpha {alpha:g}: no p-value is below "
-        f"{model.smallest_p_value:.3f}; train on more recordings, or choose a larger alpha"
-    )
+def warnings_of(model: Model, alpha: float) -> list[str]:
+    """What to say of a reference that is too small for alpha, and of sensors that cannot be used."""
+    told = []
+    smallest = model.screen.smallest_p_values
+    blind = [s for s in range(model.n_sensors) if smallest[s] > alpha]
+    if blind:
+        told.append(
+            f"the reference of sensor {_counted(blind)} is too small to refuse anything at alpha {alpha:g}: no p-value "
+            f"is below {max(smallest[s] for s in blind):.3f}; train on more recordings, or choose a larger alpha"
+        )
+    useless = [s for s, machine in enumerate(model.machines) if machine is None or not model.screen.ready[s]]
+    if useless:
+        told.append(f"sensor {_counted(useless)} is not used: training believed too little of what it delivered")
+    return told
+
+
+def _counted(sensors: list[int]) -> str:
+    return " and ".join(str(s + 1) for s in sensors)
 
 
 def _validated(validation: Event) -> str:
@@ -53,14 +64,15 @@ def _validated(validation: Event) -> str:
 
 def replay_table(summaries: Iterable[Event], classes: Iterable[str]) -> Table:
     """One row a recording."""
-    classes = tuple(classes)
-    table = Table(title="Decisions per recording")
+    classes, summaries = tuple(classes), list(summaries)
+    trained_on = any(one["trained_on"] for one in summaries)
+    table = Table(title="Decisions per recording", caption="* the model was trained on it" if trained_on else None)
     table.add_column("recording")
     table.add_column("mostly")
     for column in (*classes, "no decision", "degraded"):
         table.add_column(column, justify="right")
     for one in summaries:
-        note = " (trained on)" if one["trained_on"] else ""
+        note = "*" if one["trained_on"] else ""
         mostly = one["label"] or ("not usable" if not one["samples"] else _why_none(one))
         counts = [str(one["labels"].get(name, 0)) for name in classes]
         table.add_row(one["recording"] + note, mostly, *counts, str(one["abstained"]), str(one["degraded"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -73,6 +74,9 @@ def train(
     """Learn from all labelled recordings, validate on recordings that were left out, and store."""
     if directory.exists():
         raise ModelError(f"{directory} exists, and models are never changed; give another directory")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(directory.parent, os.W_OK):
+        raise ModelError(f"{directory.parent} cannot be written to; give another place for the model")
     labels.check_recordings(recording.name for recording in listing.recordings)
     classes = two_classes(labels.names, plan.classes)
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
@@ -140,6 +144,7 @@ def gather(heard: Sequence[Heard], task: Task) -> Examples:
             f"no segment of {task.grid.segment_seconds:g} s lies inside a label; label longer stretches, or choose "
             "shorter segments"
         )
+    _check_twins(heard)
     share = min(1.0, task.most_segments / total)
     kept = [
         (one, [one.cepstra[i] for i in evenly(len(one.cepstra), max(1, round(share * len(one.cepstra))))])
@@ -157,6 +162,15 @@ def gather(heard: Sequence[Heard], task: Task) -> Examples:
         recordings=tuple(_note(one, facts, task) for one, facts in kept),
         classes=task.classes,
     )
+
+
+def _check_twins(heard: Sequence[Heard]) -> None:
+    """The same sound under two names would judge itself."""
+    names: dict[str, str] = {}
+    for one in (one for one in heard if one.cepstra):
+        other = names.setdefault(one.fingerprint, one.recording)
+        if other != one.recording:
+            raise UsageError(f"{one.recording} is the same sound as {other}; leave one of them out, and its labels")
 
 
 def _note(heard: Heard, facts: Sequence[Cepstra], task: Task) -> RecordingNote:
@@ -205,9 +219,14 @@ def _folds(examples: Examples, plan: Plan) -> NDArray[np.int64]:
         fewest = min(fewest, len(own))
         fold_of[own] = np.arange(len(own))
     n_folds = min(plan.folds, fewest)
-    if fewest - -(-fewest // n_folds) < 2:
-        return np.full(len(examples), -1)
-    return np.asarray(fold_of % n_folds)[examples.recording]
+    folds = np.asarray(fold_of % n_folds)[examples.recording]
+    # A recording may have both labels, so it is looked at, not reckoned, what each fold leaves.
+    left = [
+        len(np.unique(examples.recording[(folds != fold) & (examples.label == code)]))
+        for fold in range(n_folds)
+        for code in (0, 1)
+    ]
+    return folds if min(left) >= 2 else np.full(len(examples), -1)
 
 
 def _learn_without(fold: int, examples: Examples, task: Task, plan: Plan, folds: NDArray[np.int64]) -> Any:

@@ -64,17 +64,17 @@ class Difference:
     def changed(self) -> list[tuple[Event, Event]]:
         return [pair for pair in self.pairs if pair[0]["label"] != pair[1]["label"]]
 
-    def table(self, most: int = 20) -> Table:
+    def table(self, rate_hz: int, most: int = 20) -> Table:
         """The decisions with another label, the first of them if there are many."""
         shown = self.changed[:most]
         more = f", the first {most}" if len(self.changed) > most else ""
         table = Table(title=f"{len(self.changed)} of {len(self.pairs)} decisions have another label{more}")
-        for column in ("recording", "from sample", "label", "probability", "instead", "probability", "sensors used"):
+        for column in ("recording", "from s", "label", "p", "instead", "p", "sensors"):
             table.add_column(column)
         for before, after in shown:
             table.add_row(
                 before["recording"],
-                str(before["start_sample"]),
+                f"{before['start_sample'] / rate_hz:g}",
                 *_outcome(before),
                 *_outcome(after),
                 f"{before['sensors_used']} → {after['sensors_used']}",
@@ -85,31 +85,24 @@ class Difference:
         """The difference in words."""
         moves = Counter((_label(a), _label(b)) for a, b in self.changed)
         told = [f"{count} from {before} to {after}" for (before, after), count in sorted(moves.items())]
-        shifts = [abs(b["probability"] - a["probability"]) for a, b in self.pairs if None not in _probabilities(a, b)]
-        kept = [shift for (a, b), shift in zip(self._with_probability(), shifts, strict=True) if _label(a) == _label(b)]
-        largest = max(kept, default=0.0)
-        return [
-            *told,
-            f"where the label stays, the probability moves by {sum(kept) / max(len(kept), 1):.4f} on average and "
-            f"{largest:.4f} at most",
-            f"degraded: {sum(a['degraded'] for a, _ in self.pairs)} before, "
-            f"{sum(b['degraded'] for _, b in self.pairs)} after",
+        kept = [
+            abs(b["probability"] - a["probability"]) for a, b in self.pairs if a["label"] and a["label"] == b["label"]
         ]
-
-    def _with_probability(self) -> list[tuple[Event, Event]]:
-        return [pair for pair in self.pairs if None not in _probabilities(*pair)]
+        if kept:
+            told.append(
+                f"where the label stays, the probability moves by {sum(kept) / len(kept):.4f} on average and "
+                f"{max(kept):.4f} at most"
+            )
+        degraded = [sum(pair[place]["degraded"] for pair in self.pairs) for place in (0, 1)]
+        return [*told, f"degraded: {degraded[0]} before, {degraded[1]} after"]
 
 
 def _by_place(events: Iterable[Event]) -> dict[tuple[str, int], Event]:
     return {(e["recording"], e["start_sample"]): e for e in events if e["type"] == "decision"}
 
 
-def _probabilities(*events: Event) -> tuple[float | None, ...]:
-    return tuple(event["probability"] for event in events)
-
-
 def _label(event: Event) -> str:
-    return event["label"] or "no decision"
+    return event["label"] or "none"
 
 
 def _outcome(event: Event) -> tuple[str, str]:

@@ -27,7 +27,7 @@ _DIGITS = 6
 
 def line(event: dict[str, Any]) -> str:
     """One event as it is written."""
-    return json.dumps(event, separators=(",", ":"), ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 class EventLines:
@@ -36,7 +36,11 @@ class EventLines:
     def __init__(self, write: Callable[[dict[str, Any]], None], *, model: str) -> None:
         self._write, self._model = write, model
         self._recording: str | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._abstained = self._degraded = 0
 
     def observe(self, event: object, /) -> None:
         described = self._describe(event)
@@ -52,7 +56,8 @@ class EventLines:
 
     @_describe.register
     def _(self, event: RecordingStarted) -> dict[str, Any]:
-        self._recording, self._counts = event.recording, Counter()
+        self._recording = event.recording
+        self._forget()
         return {
             "type": "recording_started",
             "recording": event.recording,
@@ -100,8 +105,11 @@ class EventLines:
 
     @_describe.register
     def _(self, event: Decision) -> dict[str, Any]:
-        self._counts["abstained" if event.outcome.label is None else event.outcome.label] += 1
-        self._counts["degraded"] += event.degraded
+        if event.outcome.label is None:
+            self._abstained += 1
+        else:
+            self._counts[event.outcome.label] += 1
+        self._degraded += event.degraded
         features, verdicts = event.features, event.verdicts
         return {
             "type": "decision",
@@ -126,19 +134,19 @@ class EventLines:
 
     @_describe.register
     def _(self, event: RecordingFinished) -> dict[str, Any]:
-        degraded, abstained = self._counts.pop("degraded", 0), self._counts.pop("abstained", 0)
         described = {
             "type": "recording_finished",
             "recording": event.recording,
             "samples": event.samples,
             "fingerprint": event.fingerprint,
             "label": _most_frequent(self._counts),
-            "decisions": sum(self._counts.values()) + abstained,
+            "decisions": sum(self._counts.values()) + self._abstained,
             "labels": dict(sorted(self._counts.items())),
-            "abstained": abstained,
-            "degraded": degraded,
+            "abstained": self._abstained,
+            "degraded": self._degraded,
         }
-        self._recording, self._counts = None, Counter()
+        self._recording = None
+        self._forget()
         return described
 
 

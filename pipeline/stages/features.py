@@ -53,9 +53,11 @@ class Mfcc:
         frames = self._frames_of(segment)
         first = (segment.window.start - segment.span.start) // self._grid.hop
         values = frames[:, first : first + self._grid.window_frames].copy()
-        if not segment.present.all():
-            values[~segment.present] = np.nan
-        return [Cepstra(segment.span, segment.window, values, segment.present, segment.trusted)]
+        # Samples that are finite may have a power that is not.
+        present = segment.present & np.isfinite(values).all(axis=(1, 2))
+        if not present.all():
+            values[~present] = np.nan
+        return [Cepstra(segment.span, segment.window, values, present, segment.trusted)]
 
     def flush(self) -> list[object]:
         self._frames, self._start = None, 0

@@ -1,6 +1,6 @@
 """Arrays and their description in a directory that is written once, whole, and never loaded damaged.
 
-    NAME/model.json    what it is: kind, format, metadata, and the SHA-256 of every other file
+    NAME/model.json    what it is: kind, format, metadata, and the SHA-256 of these and of every other file
     NAME/arrays.npz    the arrays, without pickle
 
 The SHA-256 of model.json is the identity of the whole.
@@ -45,13 +45,9 @@ def write_archive(directory: Path, metadata: Mapping[str, Any], arrays: Mapping[
     if directory.exists():
         raise ModelError(f"{directory} exists, and models are never changed; give another directory")
     content = _packed(arrays)
-    described = {
-        "kind": KIND,
-        "format": FORMAT,
-        "sha256": {"arrays.npz": hashlib.sha256(content).hexdigest()},
-        "metadata": dict(metadata),
-    }
     try:
+        sums = {"arrays.npz": hashlib.sha256(content).hexdigest(), "metadata": _sum(metadata)}
+        described = {"kind": KIND, "format": FORMAT, "sha256": sums, "metadata": dict(metadata)}
         text = json.dumps(described, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise ModelError(f"metadata of {directory} cannot be written as JSON ({error}); use plain values") from error
@@ -76,7 +72,7 @@ def read_archive(directory: Path) -> Archive:
     text = _read(directory, "model.json")
     try:
         described = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{directory / 'model.json'} is damaged ({error}); restore the model from a copy") from error
     if not isinstance(described, dict) or described.get("kind") != KIND:
         raise ModelError(
@@ -87,19 +83,28 @@ def read_archive(directory: Path) -> Archive:
             f"{directory} has the format {described.get('format')!r}, this version reads {FORMAT}; "
             "use the version of gemmed that made it, or train it again"
         )
+    if _sum(described.get("metadata")) != _expected(described, directory, "metadata"):
+        raise ModelError(
+            f"{directory / 'model.json'} is not what was stored: its SHA-256 differs; restore the model from a copy"
+        )
     content = _read(directory, "arrays.npz")
-    if hashlib.sha256(content).hexdigest() != _expected(described, directory):
+    if hashlib.sha256(content).hexdigest() != _expected(described, directory, "arrays.npz"):
         raise ModelError(
             f"{directory / 'arrays.npz'} is not what was stored: its SHA-256 differs; restore the model from a copy"
         )
     return Archive(described["metadata"], _unpacked(content, directory), hashlib.sha256(text).hexdigest())
 
 
-def _expected(described: dict[str, Any], directory: Path) -> str:
+def _sum(metadata: Any) -> str:
+    """Of the metadata in one form, however they are laid out."""
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _expected(described: dict[str, Any], directory: Path, name: str) -> str:
     sums, metadata = described.get("sha256"), described.get("metadata")
-    if not isinstance(sums, dict) or not isinstance(metadata, dict) or "arrays.npz" not in sums:
+    if not isinstance(sums, dict) or not isinstance(metadata, dict) or name not in sums:
         raise ModelError(f"{directory / 'model.json'} is incomplete; restore the model from a copy")
-    return str(sums["arrays.npz"])
+    return str(sums[name])
 
 
 def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -116,7 +121,7 @@ def _unpacked(content: bytes, directory: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
+    except (ValueError, OSError, EOFError, BadZipFile, AttributeError, TypeError, MemoryError) as error:
         raise ModelError(f"{directory / 'arrays.npz'} cannot be read ({error}); train the model again") from error
     for array in arrays.values():
         array.flags.writeable = False

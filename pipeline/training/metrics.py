@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 _Z = 1.959964
 _EDGES = np.linspace(0.5, 1.0, 11)
@@ -64,15 +65,18 @@ def rate(hits: Sequence[bool] | NDArray[np.bool_], recordings: Sequence[str]) ->
     n, n_recordings, share = len(values), len(names), float(values.mean())
     excess = np.bincount(place, values - share)
     spread = float(excess @ excess) / n**2 * n_recordings / max(n_recordings - 1, 1)
-    effective = min(share * (1 - share) / spread, n) if spread > 0 and n_recordings > 1 else n_recordings
-    low, high = wilson(share, effective)
+    if spread < 1e-12:
+        low, high = wilson(share, n_recordings)
+    else:
+        # The spread itself is uncertain where recordings are few, as Student knew.
+        low, high = wilson(share, min(share * (1 - share) / spread, n), float(stdtrit(n_recordings - 1, 0.975)))
     return Rate(share, low, high, n, n_recordings)
 
 
-def wilson(share: float, n: float) -> tuple[float, float]:
+def wilson(share: float, n: float, z: float = _Z) -> tuple[float, float]:
     """95 % interval of a share among n independent trials."""
-    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return max(0.0, float(centre - half)), min(1.0, float(centre + half))
 
 

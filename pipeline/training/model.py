@@ -104,12 +104,6 @@ class Model:
         """Short, and enough to tell models apart."""
         return self.identity[:12]
 
-    @property
-    def smallest_p_value(self) -> float:
-        """Of the sensor with the smallest reference; below it the screen cannot go."""
-        sizes = np.isfinite(self.screen.own).sum(axis=0)
-        return float(1 / (1 + sizes[sizes > 0].min(initial=len(self.screen.own))))
-
     @cached_property
     def combined_features(self) -> CombinedFeatures:
         if self.combined is None:
@@ -125,7 +119,7 @@ class Model:
 
     def judged_without(self, fingerprint: str, name: str) -> list[Judged]:
         """What models that were trained without a recording made of it; nothing if that was never tried."""
-        if self.held_out is None:
+        if self.held_out is None or not self.knows(fingerprint):
             return []
         held, memory = self.held_out, self.memory
         return [
@@ -170,6 +164,7 @@ class Model:
         archive = read_archive(directory)
         metadata, arrays = archive.metadata, archive.arrays
         try:
+            _check(metadata, arrays)
             n_sensors = len(arrays["means"])
             return cls(
                 grid=Grid(**metadata["grid"]),
@@ -186,11 +181,64 @@ class Model:
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
                 identity=archive.identity,
             )
-        except (KeyError, IndexError, TypeError, SettingsError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, SettingsError) as error:
             raise ModelError(f"{directory} lacks a part of a model ({error!r}); train it again") from error
 
 
 _GRID = ("rate_hz", "frame_seconds", "hop_seconds", "window_seconds", "segment_seconds", "overlap")
+
+
+_SHAPES = {
+    "means": "SV",
+    "axes": "SCV",
+    "screen.features": "SCN",
+    "screen.residuals": "SSCN",
+    "screen.maps": "SSCC",
+    "screen.offsets": "SSC",
+    "screen.own": "NS",
+    "screen.ratios": "NSS",
+    "memory.recording": "N",
+    "memory.start": "N",
+    "memory.label": "N",
+    "memory.delivered": "NS",
+    "memory.label_right": "N",
+    "memory.refusal": "NS",
+    "held_out.label": "N",
+    "held_out.log_odds": "N",
+    "held_out.sensor_log_odds": "NS",
+    "held_out.p_values": "NS",
+}
+"""Sensors, values, components, segments: each letter is one number throughout."""
+
+
+def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
+    """Arrays that fit each other: the compiled loops would read beyond their ends otherwise."""
+    sizes: dict[str, int] = {}
+    for name, letters in _SHAPES.items():
+        if name not in arrays and name.startswith("held_out."):
+            continue
+        _require(arrays[name].ndim == len(letters), f"{name} has {arrays[name].ndim} dimensions")
+        for letter, size in zip(letters, arrays[name].shape, strict=True):
+            _require(sizes.setdefault(letter, size) == size, f"{name} has the shape {arrays[name].shape}")
+    for prefix in [f"machine{s + 1}" for s in range(sizes["S"])] + ["combined"]:
+        machine = _part(prefix, arrays)
+        if machine:
+            n, width = len(machine["coefficients"]), sizes["C"] * (sizes["S"] if prefix == "combined" else 1)
+            expected = {"basis": (n, width), "columns": (n,), "coefficients": (n,), "slopes": (2,), "scalars": (2,)}
+            for name, shape in expected.items():
+                _require(machine[name].shape == shape, f"{prefix}.{name} has the shape {machine[name].shape}")
+                _require(bool(np.isfinite(machine[name]).all()), f"{prefix}.{name} is not finite")
+    _require(all(array.dtype.kind in "fi" for array in arrays.values()), "an array holds no numbers")
+    classes = metadata["classes"]
+    _require(len({str(name) for name in classes if isinstance(name, str)}) == 2 == len(classes), f"classes {classes}")
+    _require(0 <= float(metadata["dependence"]) <= 1, f"dependence {metadata['dependence']}")
+    known = {note["fingerprint"] for note in metadata["notes"]["recordings"]}
+    _require(len(known) > int(arrays["memory.recording"].max()), "recordings are missing")
+
+
+def _require(held: bool, otherwise: str) -> None:
+    if not held:
+        raise ValueError(otherwise)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:

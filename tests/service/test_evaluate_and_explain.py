@@ -155,3 +155,52 @@ def test_a_decision_that_is_not_there_is_named(place, message, decisions, model,
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_decisions_are_evaluated_with_the_model_that_made_them(decisions, model, unseen, tmp_path):
+    """Another model would answer for recordings that it knows."""
+    other = tmp_path / "other"
+    options = ("--labels", str(ARRAY / "labels.csv"), "--model", str(other), "--folds", "0", "--components", "9")
+    assert gemmed("train", str(ARRAY), *options).returncode == 0
+    done = gemmed(
+        "evaluate",
+        str(decisions),
+        "--labels",
+        str(unseen / "labels.csv"),
+        "--model",
+        str(other),
+        "--out",
+        str(tmp_path),
+    )
+    assert done.returncode == 1
+    assert "made these decisions, not" in done.stderr
+
+
+def test_other_choices_are_not_those_of_the_validation(model, tmp_path):
+    """The validation knows nothing of a mask: recordings that were trained on are left out then."""
+    out = tmp_path / "masked.jsonl"
+    assert gemmed("replay", str(ARRAY), "--model", str(model), "--out", str(out), "--mask", "2").returncode == 0
+    done = gemmed(
+        "evaluate", str(out), "--labels", str(ARRAY / "labels.csv"), "--model", str(model), "--out", str(tmp_path)
+    )
+    assert done.returncode == 1
+    assert "the model was trained on 8 of the 8 recordings" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "recording,sensor,start_seconds,end_seconds,fault\nr001,7,0,1,dead\n",
+            "names sensor 7 in 'r001', the array has 4",
+        ),
+        ("recording,sensor,start_seconds,end_seconds,fault\nR1,1,0,1,dead\n", "names 'R1', and no recording that was"),
+    ],
+)
+def test_failures_of_other_arrays_are_refused(text, message, decisions, unseen, tmp_path):
+    """A wrong table would call every failure a false alarm."""
+    (tmp_path / "truth.csv").write_text(text)
+    truth = ("--truth", str(tmp_path / "truth.csv"), "--out", str(tmp_path))
+    done = gemmed("evaluate", str(decisions), "--labels", str(unseen / "labels.csv"), *truth)
+    assert done.returncode == 1
+    assert message in done.stderr

@@ -243,3 +243,51 @@ def test_recordings_that_were_trained_on_are_marked(model, tmp_path):
     out = replayed(model, renamed, tmp_path / "o.jsonl")
     finished = [event for event in read_events(out) if event["type"] == "recording_finished"]
     assert [(one["recording"], one["trained_on"]) for one in finished] == [("holiday", True)]
+
+
+def test_other_sound_of_the_same_name_is_another_replay(decisions, model, unseen, tmp_path):
+    """Names are not what is decided about."""
+    other = tmp_path / "other"
+    shutil.copytree(unseen, other)
+    samples, rate_hz = soundfile.read(other / "r002.wav")
+    soundfile.write(other / "r002.wav", samples[::-1], rate_hz)
+    out = tmp_path / "d.jsonl"
+    shutil.copy(decisions, out)
+    with pytest.raises(UsageError, match=r"another replay \(sound "):
+        replayed(model, other, out)
+    assert out.read_bytes() == decisions.read_bytes()
+    moved = tmp_path / "moved"
+    shutil.copytree(unseen, moved)
+    assert replayed(model, moved, tmp_path / "m.jsonl").read_bytes() == decisions.read_bytes()
+
+
+def test_a_recording_without_sound_reaches_into_no_other(model, unseen, tmp_path):
+    """All NaN between good ones, one process or two, begun again or not: the same bytes, one end for each."""
+    some = tmp_path / "some"
+    some.mkdir()
+    for name in ("r001.wav", "r003.wav"):
+        shutil.copy(unseen / name, some / name)
+    soundfile.write(some / "r002.wav", np.full((20_000, 4), np.nan), 4000, subtype="FLOAT")
+    one = replayed(model, some, tmp_path / "one.jsonl")
+    again = replayed(model, some, tmp_path / "one.jsonl")
+    two = tmp_path / "two.jsonl"
+    assert gemmed("replay", str(some), "--model", str(model), "--out", str(two), *SAME, "--jobs", "2").returncode == 3
+    assert one.read_bytes() == again.read_bytes() == two.read_bytes()
+    ends = [event["recording"] for event in events(one) if event["type"] == "recording_finished"]
+    assert ends == ["r001", "r002", "r003"]
+
+
+def test_two_replays_do_not_write_into_one_file(decisions, model, unseen, tmp_path):
+    """The second is refused while the first has the file."""
+    out = tmp_path / "d.jsonl"
+    task, listing = Replay(model, CHOICES), find_recordings(unseen)
+    with DecisionFile(out, task.header(listing)), pytest.raises(UsageError, match="another replay writes to"):
+        DecisionFile(out, task.header(listing))
+
+
+def test_a_file_without_any_decision_does_not_stand_in_the_way(model, unseen, tmp_path):
+    """As after a first attempt with a wrong option."""
+    out = tmp_path / "d.jsonl"
+    with DecisionFile(out, {"type": "replay_started", "schema": 1, "resample": True}):
+        pass
+    assert decided(replayed(model, unseen, out))

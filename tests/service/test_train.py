@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from pipeline.errors import ModelError
 from pipeline.service.train import Plan, _folds
@@ -78,8 +79,7 @@ def test_each_recording_has_decisions_of_models_without_it(model):
         own = loaded.judged_without(note["fingerprint"], note["recording"])
         assert len(own) == sum(note["segments"].values())
         assert all(one.recording == note["recording"] for one in own)
-    with pytest.raises(KeyError):
-        loaded.judged_without("unknown", "x")
+    assert loaded.judged_without("unknown", "x") == []
 
 
 def test_training_repeats_to_the_bit(tmp_path):
@@ -119,7 +119,7 @@ def test_a_model_that_lacks_a_part_is_not_loaded(model, tmp_path):
     archive = read_archive(model)
     fewer = {name: array for name, array in archive.arrays.items() if name != "screen.own"}
     write_archive(tmp_path / "fewer", archive.metadata, fewer)
-    with pytest.raises(ModelError, match=r"fewer lacks a part of a model .*screen.*train it again|fewer lacks a part"):
+    with pytest.raises(ModelError, match=r"fewer lacks a part of a model .*own.*train it again"):
         Model.load(tmp_path / "fewer")
     other = archive.metadata | {"grid": archive.metadata["grid"] | {"colour": 1}}
     write_archive(tmp_path / "other", other, archive.arrays)
@@ -176,11 +176,63 @@ def test_a_broken_recording_is_named_and_left_out(tmp_path):
     some = tmp_path / "some"
     shutil.copytree(ARRAY, some)
     (some / "r005.flac").write_text("not audio")
-    done = train(some, ARRAY / "labels.csv", tmp_path / "m", "--seed", "3", "--most-segments", "40")
+    done = train(some, ARRAY / "labels.csv", tmp_path / "m", "--seed", "3", "--most-segments", "60")
     assert done.returncode == 0, done.stderr
     assert "r005.flac" in done.stdout
     loaded = Model.load(tmp_path / "m")
     assert [one["recording"] for one in loaded.notes["recordings"]] == [f"r00{n}" for n in (1, 2, 3, 4, 6, 7, 8)]
-    assert loaded.notes["segments"] <= 42
+    assert loaded.notes["segments"] <= 62
     assert loaded.notes["seed"] == 3
     assert "not validated" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("screen.residuals", lambda array: array[:1]),
+        ("screen.own", lambda array: array[:-1]),
+        ("screen.maps", lambda array: array[..., :2]),
+        ("machine1.coefficients", lambda array: array[:-1]),
+        ("machine1.basis", lambda array: array[:, :2]),
+        ("machine1.scalars", lambda array: np.append(array, 1.0)),
+        ("combined.slopes", lambda array: array * np.nan),
+        ("axes", lambda array: array.astype(str)),
+        ("memory.recording", lambda array: array + 100),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_not_loaded(name, damage, model, tmp_path):
+    """Under a right checksum: compiled loops would read beyond their ends."""
+    archive = read_archive(model)
+    write_archive(tmp_path / "m", archive.metadata, archive.arrays | {name: damage(archive.arrays[name])})
+    with pytest.raises(ModelError, match="lacks a part of a model"):
+        Model.load(tmp_path / "m")
+
+
+def test_what_the_json_says_is_sealed_too(model, tmp_path):
+    """Classes exchanged by hand would exchange all decisions."""
+    shutil.copytree(model, tmp_path / "m")
+    text = (tmp_path / "m" / "model.json").read_text()
+    swapped = text.replace('"human"', '"x"', 1)
+    assert swapped != text
+    (tmp_path / "m" / "model.json").write_text(swapped)
+    with pytest.raises(ModelError, match="is not what was stored"):
+        Model.load(tmp_path / "m")
+
+
+def test_silence_is_not_learned_from(tmp_path):
+    """A model that cannot decide anything is not stored."""
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    for row in rows(ARRAY / "labels.csv"):
+        soundfile.write(quiet / f"{row['recording']}.wav", np.zeros((26_000, 4)), 4000)
+    done = train(quiet, ARRAY / "labels.csv", tmp_path / "m")
+    assert done.returncode == 1
+    assert "is the same sound as" in done.stderr
+    rng = np.random.default_rng(0)
+    for row in rows(ARRAY / "labels.csv"):
+        sound = np.zeros((26_000, 4))
+        sound[-1, 0] = rng.random() / 2
+        soundfile.write(quiet / f"{row['recording']}.wav", sound, 4000)
+    done = train(quiet, ARRAY / "labels.csv", tmp_path / "m")
+    assert done.returncode == 1
+    assert not (tmp_path / "m").exists()
