@@ -192,7 +192,7 @@ def test_other_choices_are_not_those_of_the_validation(model, tmp_path):
     [
         (
             "recording,sensor,start_seconds,end_seconds,fault\nr001,7,0,1,dead\n",
-            "names sensor 7 in 'r001', the array has 4",
+            "names sensor 7 in",
         ),
         ("recording,sensor,start_seconds,end_seconds,fault\nR1,1,0,1,dead\n", "names 'R1', and no recording that was"),
     ],

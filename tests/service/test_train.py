@@ -181,7 +181,7 @@ def test_a_broken_recording_is_named_and_left_out(tmp_path):
     assert "r005.flac" in done.stdout
     loaded = Model.load(tmp_path / "m")
     assert [one["recording"] for one in loaded.notes["recordings"]] == [f"r00{n}" for n in (1, 2, 3, 4, 6, 7, 8)]
-    assert loaded.notes["segments"] <= 62
+    assert loaded.notes["segments"] <= 60 + 7  # rounded in each recording
     assert loaded.notes["seed"] == 3
     assert "not validated" in done.stdout
 
