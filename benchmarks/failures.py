@@ -24,11 +24,12 @@ from benchmarks.report import finish, show
 from pipeline.events import Block, Cepstra, Decision, Mask, Numbers, RecordingStarted, Samples
 from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding, listening
+from pipeline.service.train import Plan, cepstral_settings
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
 from pipeline.simulation.faults import afflict
 from pipeline.simulation.propagation import Floats
 from pipeline.simulation.scene import converted, drawn_label
-from pipeline.stages import Chain, Mfcc
+from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote
 from pipeline.training.learn import learn
 from pipeline.training.metrics import ALPHAS, rate
@@ -37,7 +38,7 @@ from pipeline.training.model import Model
 SENSORS = 4
 GRID = Grid(rate_hz=16_000)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
-SETTINGS = {name: getattr(Mfcc(GRID).cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
+SETTINGS = cepstral_settings(GRID, Plan())
 TRAINING_SHARE = 0.1
 """Of the time that every sensor fails, in the set with failures."""
 TARGETS = {1: 2.0, 2: 5.0}

@@ -30,12 +30,11 @@ from pipeline.grid import Grid
 from pipeline.service.assembly import Choices
 from pipeline.service.listening import Format, hear
 from pipeline.service.replay import Replay
-from pipeline.service.train import Task, gather
+from pipeline.service.train import Plan, Task, cepstral_settings, gather
 from pipeline.simulation.dataset import Dataset
 from pipeline.simulation.scene import Site, record
 from pipeline.sinks.jsonl import line
 from pipeline.sources.files import find_recordings
-from pipeline.stages import Mfcc
 from pipeline.training.examples import Examples
 from pipeline.training.labels import Label, Labels
 from pipeline.training.learn import learn
@@ -58,8 +57,7 @@ def write_recordings(folder: Path, n: int, seed: int) -> Labels:
 
 
 def examples_of(folder: Path, labels: Labels) -> tuple[Examples, dict[str, Any]]:
-    cepstrum = Mfcc(GRID).cepstrum
-    settings = {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
+    settings = cepstral_settings(GRID, Plan())
     task = Task(Format(RATE_HZ, SENSORS), GRID, settings, labels, ("human", "human_animal"), 100_000)
     heard = [hear(one, task.sound, GRID, settings) for one in find_recordings(folder).recordings]
     return gather(heard, task), settings

@@ -82,7 +82,7 @@ def train(
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
-    settings = _settings(grid, plan)
+    settings = cepstral_settings(grid, plan)
     with progress_bar(console) as progress:
         task = Task(sound, grid, settings, labels, classes, plan.most_segments)
         heard = _hear(wanted, task, jobs, progress)
@@ -98,7 +98,7 @@ def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
     return Format(rate_hz or found, n_sensors, resample=rate_hz is not None)
 
 
-def _settings(grid: Grid, plan: Plan) -> dict[str, Any]:
+def cepstral_settings(grid: Grid, plan: Plan) -> dict[str, Any]:
     """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
     cepstrum = Mfcc(grid, f_min_hz=plan.lowest_hz).cepstrum
     return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
