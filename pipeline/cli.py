@@ -65,6 +65,10 @@ def _at_least(least: int, example: int, most: int | None = None) -> Callable[[st
     return parse
 
 
+def _processes(jobs: int | None) -> int:
+    return jobs or os.cpu_count() or 1
+
+
 def _folds(text: str) -> int:
     """One fold would leave nothing to learn from."""
     if text == "1":
@@ -123,7 +127,7 @@ def reproduce_ring(
     with _errors_for_people():
         if out is not None and (str(out) == "." or out.is_file()):
             raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/ring")
-        run_ring(plan, out or default, jobs=jobs or os.cpu_count() or 1, restart=restart)
+        run_ring(plan, out or default, jobs=_processes(jobs), restart=restart)
 
 
 @reproduce.command("footsteps")
@@ -172,7 +176,7 @@ def reproduce_footsteps(
         if out is not None and (str(out) == "." or out.is_file()):
             raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/footsteps")
         place = out or Path("reproduction") / (f"{name}-quick" if quick else name)
-        run_footsteps(plan, place, jobs=jobs or os.cpu_count() or 1, restart=restart)
+        run_footsteps(plan, place, jobs=_processes(jobs), restart=restart)
 
 
 @app.command()
@@ -242,7 +246,7 @@ def simulate(
         write_dataset(
             Dataset(site, recordings, file_format),
             out,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=_processes(jobs),
             restart=restart,
             console=console,
         )
@@ -327,7 +331,7 @@ def train(
         console = Console()
         listing = find_recordings(recordings, pattern=pattern)
         trained = train_model(
-            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=jobs or os.cpu_count() or 1, console=console
+            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=_processes(jobs), console=console
         )
         console.print(training_table(trained))
         for name in trained.notes["doubted_recordings"]:
@@ -398,7 +402,7 @@ def replay(
             pattern=pattern,
             resample=resample,
             block_samples=block_samples,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=_processes(jobs),
             restart=restart,
             console=Console(stderr=str(out) == "-"),
         )
@@ -457,7 +461,7 @@ def evaluate(
             json_file=json_file,
             pattern=pattern,
             resample=resample,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=_processes(jobs),
             console=Console(),
         )
 

@@ -19,6 +19,8 @@ from pipeline.sinks.jsonl import EventLines
 from pipeline.sources.files import Listing, Recording
 from pipeline.training.model import Model, Refusal
 
+_SAME = 1e-3
+"""Segments nearer than that are the same sound; others lie some units apart."""
 _WHY = {
     Role.USED: "used",
     Role.ABSENT: "not used: it did not deliver all of the segment",
@@ -92,9 +94,9 @@ class Explained:
 
     @property
     def trained_on(self) -> bool:
-        return any(note["recording"] == self.recording for note in self.model.notes["recordings"]) and any(
-            distance < 1e-3 for s in range(self.model.n_sensors) for *_, distance in self.nearest(s, 1)
-        )
+        """Whether a sensor's segment is one of its reference, under whatever name."""
+        heard = self.decision.features.present.nonzero()[0].tolist()
+        return any(distance < _SAME for s in heard for *_, distance in self.nearest(s, 1))
 
     @property
     def contributions_are(self) -> str:

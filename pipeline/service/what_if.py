@@ -52,13 +52,11 @@ class Difference:
     """Decisions that two replays of the same recordings have in common, side by side."""
 
     pairs: tuple[tuple[Event, Event], ...]
-    only_one: int
 
     @classmethod
     def of(cls, before: Iterable[Event], after: Iterable[Event]) -> Difference:
         one, other = _by_place(before), _by_place(after)
-        common = [place for place in one if place in other]
-        return cls(tuple((one[place], other[place]) for place in common), len(one) + len(other) - 2 * len(common))
+        return cls(tuple((one[place], other[place]) for place in one if place in other))
 
     @property
     def changed(self) -> list[tuple[Event, Event]]:
