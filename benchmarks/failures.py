@@ -142,7 +142,7 @@ class Judgement:
 
 def judged(model: Model, cepstra: Sequence[Cepstra], truth: int) -> Judgement:
     """The second half."""
-    chain = Chain(*deciding(model, Choices()))
+    chain = Chain(*deciding(model, Choices(health=False)))
     decisions = [fact for one in cepstra for fact in chain.push(one) if isinstance(fact, Decision)]
     log_odds = np.array([one.outcome.log_odds for one in decisions], np.float64)
     return Judgement(

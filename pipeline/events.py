@@ -7,7 +7,8 @@ count from the start of the recording.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -15,9 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.conditions import Cause, Liveness, Pattern, State
+
 Samples: TypeAlias = NDArray[np.float32]
 Numbers: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
+Evidence: TypeAlias = Mapping[str, float]
+"""Named numbers that speak for a finding; each name tells its unit."""
 
 
 def _freeze(fact: object, *names: str) -> None:
@@ -99,12 +104,20 @@ class SourceTrouble:
     message: str
 
 
+class Authority(StrEnum):
+    """Who takes the trust from a sensor: it comes back by itself only from health."""
+
+    OPERATOR = "operator"
+    HEALTH = "auto"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrustChanged:
-    """From this sample on these sensors are trusted, and only they choose the window of a segment."""
+    """From this sample on the operator, or health, trusts these sensors; a segment trusts those that both trust."""
 
     sample: int
     trusted: Mask
+    by: Authority = Authority.OPERATOR
 
     def __post_init__(self) -> None:
         _freeze(self, "trusted")
@@ -186,7 +199,8 @@ class Role(StrEnum):
 
     USED = "used"
     ABSENT = "absent"  # it did not deliver all of the segment
-    MASKED = "masked"  # it is not trusted, whoever said so
+    OFF = "off"  # the operator does not want to hear it
+    MASKED = "masked"  # its health is bad
     CALIBRATING = "calibrating"  # it has no reference yet
     UNTRAINED = "untrained"  # training believed too little of it to learn from
     ANOMALOUS = "anomalous"  # the screen refuses this segment of it
@@ -227,3 +241,80 @@ class Decision:
     def degraded(self) -> bool:
         """Whether a sensor of the array had no say."""
         return self.sensors_used < len(self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Somebody says what is heard in a part of the recording."""
+
+    span: Span
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOpened:
+    """Something is the matter with a sensor (counted from 0): known at `sample`, seen first at `since`."""
+
+    sample: int
+    since: int
+    sensor: int
+    cause: Cause
+    evidence: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultClosed:
+    """It is over: known at `sample`, seen last before `until`; the evidence is that of its worst moment."""
+
+    sample: int
+    since: int
+    until: int
+    sensor: int
+    cause: Cause
+    evidence: Evidence = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """A sensor is in another state or liveness than before; causes are those open now."""
+
+    sample: int
+    since: int
+    """The sample from which on this is so: where the fault was seen first, or last."""
+    sensor: int
+    before: State
+    state: State
+    liveness: Liveness
+    causes: tuple[Cause, ...]
+    evidence: Mapping[Cause, Evidence] = field(default_factory=dict)
+    notify: bool = True
+    """Whether somebody should hear of it: not again and again while a sensor flaps."""
+
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """What to do about it."""
+        return tuple(cause.cure for cause in self.causes)
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyJudged:
+    """Fault or event: which pattern across the sensors an anomaly has, told once when it begins."""
+
+    sample: int
+    pattern: Pattern
+    sensors: tuple[int, ...]
+    evidence: Evidence
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationChanged:
+    """A sensor's false alarms left the rate that was asked for, or came back to it."""
+
+    sample: int
+    sensor: int
+    lost: bool
+    nominal: float
+    realised: float
+    low: float
+    high: float

@@ -11,12 +11,17 @@ from pipeline.protocols import Stage
 from pipeline.stages import (
     Chain,
     Classification,
+    Doubting,
     Fingerprint,
     Fusion,
+    Health,
+    Inspection,
     Masking,
+    Measuring,
     Mfcc,
     Projection,
     Screening,
+    Suspicion,
     Windowing,
 )
 from pipeline.training.model import Model
@@ -32,6 +37,8 @@ class Choices:
     least_confidence: float = 0.6
     fusion: str = "votes"
     masked: tuple[int, ...] = ()
+    health: bool = True
+    alarms_per_day: float = 1.0
 
     def __post_init__(self) -> None:
         if self.fusion not in FUSIONS:
@@ -43,12 +50,14 @@ class Choices:
             "least_confidence": self.least_confidence,
             "fusion": self.fusion,
             "masked": list(self.masked),
+            "health": self.health,
+            "alarms_per_day": self.alarms_per_day,
         }
 
 
 def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:
     """From blocks to cepstra."""
-    return [Fingerprint(), Windowing(grid), Mfcc(grid, **settings)]
+    return [Windowing(grid), Mfcc(grid, **settings)]
 
 
 def deciding(model: Model, choices: Choices) -> list[Stage]:
@@ -57,12 +66,32 @@ def deciding(model: Model, choices: Choices) -> list[Stage]:
     return [
         Projection(model.means, model.axes),
         Screening(model.screen),
+        *(learned_health(model, choices) if choices.health else []),
         Classification(model.machines),
         Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence),
     ]
 
 
+def learned_health(model: Model, choices: Choices) -> list[Stage]:
+    """What p-values say of the sensors, and the state that follows from all that is known of them."""
+    suspicion = Suspicion(
+        model.grid,
+        alpha=choices.alpha,
+        alarms_per_day=choices.alarms_per_day,
+        contamination=model.notes["contamination"],
+    )
+    return [suspicion, Health(model.grid.rate_hz)]
+
+
 def whole_chain(model: Model, choices: Choices) -> Chain:
     """From blocks to decisions."""
     masking = Masking([sensor - 1 for sensor in choices.masked], model.n_sensors)
-    return Chain(masking, *listening(model.grid, model.settings), *deciding(model, choices))
+    physics = [Measuring(model.grid.rate_hz), Inspection(model.usual)] if choices.health else []
+    return Chain(
+        masking,
+        Fingerprint(),
+        *physics,
+        *listening(model.grid, model.settings),
+        *deciding(model, choices),
+        Doubting(model.grid, model.classes),
+    )

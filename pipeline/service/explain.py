@@ -24,7 +24,8 @@ _SAME = 1e-3
 _WHY = {
     Role.USED: "used",
     Role.ABSENT: "not used: it did not deliver all of the segment",
-    Role.MASKED: "not used: it is masked",
+    Role.OFF: "not used: it is switched off",
+    Role.MASKED: "not used: its health is bad",
     Role.CALIBRATING: "not used: it has no reference yet",
     Role.UNTRAINED: "not used: training believed too little of it",
     Role.ANOMALOUS: "not used: the screen refuses it",

@@ -8,10 +8,11 @@ from typing import Any
 from pipeline.errors import SourceError
 from pipeline.events import Cepstra, RecordingFinished, SourceTrouble
 from pipeline.grid import Grid
+from pipeline.health.measures import Measures
 from pipeline.service.assembly import listening
 from pipeline.service.runner import run
 from pipeline.sources.files import FileSource, Listing, Recording
-from pipeline.stages import Chain
+from pipeline.stages import Chain, Fingerprint, Measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,20 @@ class Format:
 
 @dataclass(slots=True)
 class Heard:
-    """Cepstra of one recording, as they come; an observer."""
+    """Cepstra and measures of one recording, as they come; an observer."""
 
     recording: str
     samples: int = 0
     fingerprint: str = ""
     cepstra: list[Cepstra] = field(default_factory=list)
+    measures: list[Measures] = field(default_factory=list)
     troubles: list[SourceTrouble] = field(default_factory=list)
 
     def observe(self, event: object, /) -> None:
         if isinstance(event, Cepstra):
             self.cepstra.append(event)
+        elif isinstance(event, Measures):
+            self.measures.append(event)
         elif isinstance(event, SourceTrouble):
             self.troubles.append(event)
         elif isinstance(event, RecordingFinished):
@@ -53,8 +57,9 @@ class Heard:
 def hear(recording: Recording, sound: Format, grid: Grid, settings: dict[str, Any]) -> Heard:
     """All segments of a recording; what is wrong with it is among the troubles."""
     heard = Heard(recording.name)
+    chain = Chain(Fingerprint(), Measuring(grid.rate_hz), *listening(grid, settings))
     try:
-        run(sound.source(recording), Chain(*listening(grid, settings)), [heard])
+        run(sound.source(recording), chain, [heard])
     except SourceError as error:
         if not heard.troubles:
             heard.troubles.append(SourceTrouble(recording.name, str(error)))

@@ -18,6 +18,7 @@ from rich.progress import Progress
 from pipeline.errors import ModelError, UsageError
 from pipeline.events import Cepstra, Decision, SourceTrouble, Span
 from pipeline.grid import Grid
+from pipeline.health.usual import learn_usual
 from pipeline.service.assembly import Choices, deciding
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.sources.files import FileSource, Listing, Recording
@@ -89,8 +90,9 @@ def train(
         _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], console)
         examples = gather(heard, task)
         model, metrics = _learn(examples, task, plan, jobs, progress)
+    usual = learn_usual([second for one in heard for second in one.measures])
     notes = model.notes | {"plan": _plain(plan), "sound": asdict(sound), "validation": metrics}
-    return replace(model, notes=notes).save(directory)
+    return replace(model, notes=notes, usual=usual).save(directory)
 
 
 def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
@@ -238,7 +240,7 @@ def _learn_without(fold: int, examples: Examples, task: Task, plan: Plan, folds:
 
 def judge(examples: Examples, model: Model) -> list[Judged]:
     """What the stages make of examples that the model has not seen."""
-    chain = Chain(*deciding(model, Choices()))
+    chain = Chain(*deciding(model, Choices(health=False)))
     shape = -1, model.settings["n_coefficients"]
     judged = []
     for n in range(len(examples)):

@@ -20,11 +20,18 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in text.split(",")}))
 
 
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError(text)
+    return text == "on"
+
+
 _CHANGES: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "mask": ("masked", _numbers, "sensors counted from 1, for example mask=2 or mask=2,3"),
     "alpha": ("alpha", float, "a number between 0 and 1, for example alpha=0.005"),
     "confidence": ("least_confidence", float, "a number from 0.5 to 1, for example confidence=0.8"),
     "fusion": ("fusion", str, "votes or features"),
+    "health": ("health", _on_or_off, "on or off"),
 }
 
 

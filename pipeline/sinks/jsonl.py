@@ -6,23 +6,36 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import singledispatchmethod
-from math import isnan
+from math import isfinite
 from typing import Any
 
+from pipeline.conditions import Pattern
 from pipeline.events import (
+    AnomalyJudged,
+    CalibrationChanged,
     Decision,
+    Evidence,
+    FaultClosed,
+    FaultOpened,
     Gap,
     Numbers,
     Outcome,
     RecordingFinished,
     RecordingStarted,
     SourceTrouble,
+    StateChanged,
     Tick,
     TrustChanged,
 )
 
 SCHEMA = 1
 _DIGITS = 6
+_VERDICTS = {
+    Pattern.FAULT: "fault_suspected",
+    Pattern.EVENT: "event_noticed",
+    Pattern.COMMON_FAULT: "common_fault",
+    Pattern.DOUBTED_LABEL: "label_doubted",
+}
 
 
 def line(event: dict[str, Any]) -> str:
@@ -101,6 +114,73 @@ class EventLines:
             "recording": self._recording,
             "start_sample": event.sample,
             "trusted": event.trusted.tolist(),
+            "by": str(event.by),
+        }
+
+    @_describe.register
+    def _(self, event: FaultOpened) -> dict[str, Any]:
+        return {
+            "type": "fault_opened",
+            "recording": self._recording,
+            "sample": event.sample,
+            "since_sample": event.since,
+            "sensor": event.sensor + 1,
+            "cause": str(event.cause),
+            "evidence": evidence_numbers(event.evidence),
+            "cure": event.cause.cure,
+        }
+
+    @_describe.register
+    def _(self, event: FaultClosed) -> dict[str, Any]:
+        return {
+            "type": "fault_closed",
+            "recording": self._recording,
+            "sample": event.sample,
+            "since_sample": event.since,
+            "until_sample": event.until,
+            "sensor": event.sensor + 1,
+            "cause": str(event.cause),
+            "evidence": evidence_numbers(event.evidence),
+        }
+
+    @_describe.register
+    def _(self, event: StateChanged) -> dict[str, Any]:
+        return {
+            "type": "state_changed",
+            "recording": self._recording,
+            "sample": event.sample,
+            "since_sample": event.since,
+            "sensor": event.sensor + 1,
+            "from": str(event.before),
+            "to": str(event.state),
+            "liveness": str(event.liveness),
+            "causes": [str(cause) for cause in event.causes],
+            "evidence": {str(cause): evidence_numbers(found) for cause, found in event.evidence.items()},
+            "cures": list(event.cures),
+            "notify": event.notify,
+        }
+
+    @_describe.register
+    def _(self, event: AnomalyJudged) -> dict[str, Any]:
+        return {
+            "type": _VERDICTS[event.pattern],
+            "recording": self._recording,
+            "sample": event.sample,
+            "sensors": [sensor + 1 for sensor in event.sensors],
+            "evidence": evidence_numbers(event.evidence),
+            "reason": event.reason,
+        }
+
+    @_describe.register
+    def _(self, event: CalibrationChanged) -> dict[str, Any]:
+        return {
+            "type": "calibration_lost" if event.lost else "calibration_regained",
+            "recording": self._recording,
+            "sample": event.sample,
+            "sensor": event.sensor + 1,
+            "nominal": _rounded(event.nominal),
+            "realised": _rounded(event.realised),
+            "interval": [_rounded(event.low), _rounded(event.high)],
         }
 
     @_describe.register
@@ -150,6 +230,11 @@ class EventLines:
         return described
 
 
+def evidence_numbers(evidence: Evidence) -> dict[str, float | None]:
+    """Numbers that JSON knows: the level of a sensor where nothing moves is null, never 0."""
+    return {name: _rounded(float(value)) for name, value in evidence.items()}
+
+
 def _most_frequent(counts: Counter[str]) -> str | None:
     """The label given most often; None where two are given equally often."""
     (label, most), *rest = [*counts.most_common(), (None, 0), (None, 0)][:2]
@@ -165,4 +250,4 @@ def _numbers(values: Numbers) -> list[float | None]:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or isnan(value) else round(value, _DIGITS)
+    return None if value is None or not isfinite(value) else round(value, _DIGITS)

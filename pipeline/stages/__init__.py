@@ -2,21 +2,33 @@
 
 from pipeline.stages.chain import Chain
 from pipeline.stages.classification import Classification
+from pipeline.stages.doubting import Doubting
 from pipeline.stages.features import Mfcc, Projection
 from pipeline.stages.fingerprint import Fingerprint
 from pipeline.stages.fusion import Fusion
+from pipeline.stages.health import Health
+from pipeline.stages.inspection import Inspection
+from pipeline.stages.labelling import Labelling
 from pipeline.stages.masking import Masking
+from pipeline.stages.measuring import Measuring
 from pipeline.stages.screening import Screening
+from pipeline.stages.suspicion import Suspicion
 from pipeline.stages.windowing import Windowing
 
 __all__ = [
     "Chain",
     "Classification",
+    "Doubting",
     "Fingerprint",
     "Fusion",
+    "Health",
+    "Inspection",
+    "Labelling",
     "Masking",
+    "Measuring",
     "Mfcc",
     "Projection",
     "Screening",
+    "Suspicion",
     "Windowing",
 ]

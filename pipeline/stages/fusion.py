@@ -8,11 +8,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.conditions import State
 from pipeline.errors import SettingsError
-from pipeline.events import Decision, Mask, Numbers, Outcome, Role, Verdicts
+from pipeline.events import (
+    Authority,
+    Decision,
+    Mask,
+    Numbers,
+    Outcome,
+    Role,
+    StateChanged,
+    TrustChanged,
+    Verdicts,
+)
 
 _FULL_WEIGHT = 10.0
 """A p-value so many times alpha, or more, is no reason to believe a sensor less."""
+_DEGRADED_WEIGHT = 0.5
 
 
 class Rule(Protocol):
@@ -24,13 +36,14 @@ class Rule(Protocol):
 class Fusion:
     """One decision for a segment from one to all sensors.
 
-    The weight of a sensor is 0 if it is absent, masked, without reference or classifier, or if its p-value is at most
-    `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. Nothing else about a sensor
-    counts, so leaving one out never shifts the others. Where the likelier class is less probable than
-    `least_confidence`, or no sensor is left, there is no label, and the decision says why.
+    The weight of a sensor is 0 if it is absent, off, in bad health, without reference or classifier, or if its p-value
+    is at most `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. A sensor whose
+    health is degraded has half of that. Nothing else about a sensor counts, so leaving one out never shifts the others.
+    Where the likelier class is less probable than `least_confidence`, or no sensor is left, there is no label, and the
+    decision says why.
     """
 
-    accepts = Verdicts
+    accepts = (Verdicts, StateChanged, TrustChanged)
 
     def __init__(
         self, classes: Sequence[str], rule: Rule, *, alpha: float = 0.01, least_confidence: float = 0.6
@@ -41,15 +54,27 @@ class Fusion:
             raise SettingsError(f"least_confidence={least_confidence} must be at least 0.5 and below 1; 0.6 is usual")
         self._classes, self._rule = tuple(classes), rule
         self._alpha, self._least_confidence = alpha, least_confidence
+        self.flush()
 
-    def push(self, verdicts: Verdicts, /) -> list[object]:
+    def push(self, item: Verdicts | StateChanged | TrustChanged, /) -> list[object]:
+        if isinstance(item, Verdicts):
+            return [self._decide(item)]
+        if isinstance(item, StateChanged):
+            self._states[item.sensor] = item.state
+        elif item.by is Authority.OPERATOR:
+            self._off = set(np.flatnonzero(~item.trusted).tolist())
+        return [item]
+
+    def flush(self) -> list[object]:
+        self._states: dict[int, State] = {}
+        self._off: set[int] = set()
+        return []
+
+    def _decide(self, verdicts: Verdicts) -> Decision:
         weights, roles = self._weigh(verdicts)
         outcome = self._outcome(verdicts, weights, roles)
         without = tuple(self._without(s, verdicts, weights, roles, outcome) for s in range(len(weights)))
-        return [Decision(verdicts, outcome, weights, roles, without)]
-
-    def flush(self) -> list[object]:
-        return []
+        return Decision(verdicts, outcome, weights, roles, without)
 
     def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
         screened = verdicts.screened
@@ -64,9 +89,12 @@ class Fusion:
                 strict=True,
             )
         ):
+            state = self._states.get(s, State.UNKNOWN)
             if not present:
                 roles.append(Role.ABSENT)
-            elif not trusted:
+            elif not trusted and s in self._off:
+                roles.append(Role.OFF)
+            elif not trusted or state is State.BAD:
                 roles.append(Role.MASKED)
             elif calibrating:
                 roles.append(Role.CALIBRATING)
@@ -77,6 +105,7 @@ class Fusion:
             else:
                 roles.append(Role.USED)
                 weights[s] = min(1.0, log(p_value / self._alpha) / log(_FULL_WEIGHT))
+                weights[s] *= _DEGRADED_WEIGHT if state is State.DEGRADED else 1.0
         return weights, tuple(roles)
 
     def _outcome(self, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role]) -> Outcome:

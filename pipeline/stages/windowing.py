@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import SettingsError
-from pipeline.events import Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
+from pipeline.events import Authority, Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
 from pipeline.grid import Grid
 
 _STRIDES_PER_PAGE = 16
@@ -94,21 +94,25 @@ class _Trust:
 
     def __init__(self, stride: int) -> None:
         self._stride = stride
-        self._changes: dict[int, TrustChanged] = {}
+        self._changes: dict[Authority, dict[int, TrustChanged]] = {authority: {} for authority in Authority}
 
     def change(self, change: TrustChanged) -> None:
         """Take note of a change; they may come in any order, and the latest word about a sample counts."""
         segment = -(-change.sample // self._stride)
-        known = self._changes.get(segment)
+        known = self._changes[change.by].get(segment)
         if known is None or known.sample <= change.sample:
-            self._changes[segment] = change
+            self._changes[change.by][segment] = change
 
     def at(self, start: int, n_sensors: int) -> Mask:
-        """Who is trusted in the segment from `start` on, all if nobody ever spoke; what came before is forgotten."""
-        past = [segment for segment in self._changes if segment * self._stride <= start]
-        for segment in sorted(past)[:-1]:
-            del self._changes[segment]
-        return self._changes[max(past)].trusted if past else np.ones(n_sensors, np.bool_)
+        """Whom everybody trusts in the segment from `start` on; what came before is forgotten."""
+        trusted = np.ones(n_sensors, np.bool_)
+        for changes in self._changes.values():
+            past = sorted(segment for segment in changes if segment * self._stride <= start)
+            for segment in past[:-1]:
+                del changes[segment]
+            if past:
+                trusted &= changes[past[-1]].trusted
+        return trusted
 
 
 class _Buffer:

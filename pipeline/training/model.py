@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import ModelError, SettingsError
 from pipeline.grid import Grid
+from pipeline.health.usual import Usual
 from pipeline.learners.array_fusion import CombinedFeatures, WeightedVotes
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.machine import Discriminant, Kernel
@@ -93,6 +94,7 @@ class Model:
     memory: Memory
     notes: dict[str, Any]
     held_out: HeldOut | None = None
+    usual: Usual | None = None
     identity: str = ""
 
     @property
@@ -153,6 +155,8 @@ class Model:
         arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in Memory.__slots__})
         if self.held_out is not None:
             arrays |= _prefixed("held_out", {name: getattr(self.held_out, name) for name in HeldOut.__slots__})
+        if self.usual is not None:
+            arrays |= _prefixed("usual", self.usual.as_arrays())
         for s, machine in enumerate(self.machines):
             arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
         arrays |= _prefixed("combined", _machine_arrays(self.combined))
@@ -179,6 +183,7 @@ class Model:
                 memory=Memory(**_part("memory", arrays)),
                 notes=metadata["notes"],
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
+                usual=Usual.from_arrays(usual) if (usual := _part("usual", arrays)) else None,
                 identity=archive.identity,
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, SettingsError) as error:

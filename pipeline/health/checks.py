@@ -1,0 +1,154 @@
+"""From measures to findings: one small function for each cause.
+
+A function looks at the last few seconds, the newest last, and gives one number for each sensor; NaN means "cannot
+tell". A `Check` says from which number on something is the matter, and from which on it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from pipeline.conditions import Cause
+from pipeline.events import Evidence, Mask, Numbers
+from pipeline.health.measures import LOW, MANY_VALUES, MIDDLE, Measures
+from pipeline.health.usual import Usual, middle_db
+
+LONGEST_SECONDS = 10
+"""No check looks further back."""
+
+History = Sequence[Measures]
+Value = Callable[[History, Usual], Numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """When something is the matter with a sensor, and when no more: two limits, so that it does not flicker."""
+
+    cause: Cause
+    evidence: str
+    """What the number is called, with its unit."""
+    value: Value
+    enter: float
+    leave: float
+    below: bool = False
+    """Whether it is small numbers that are bad."""
+    looks_back_seconds: int = 1
+    """How many seconds the number speaks of."""
+    confirm_seconds: int = 2
+    clear_seconds: int = 3
+
+    def out_of_limits(self, values: Numbers, active: Mask) -> Mask:
+        """Which sensors are, those that already were by the laxer limit; who cannot be told stays as it was."""
+        limit = np.where(active, self.leave, self.enter)
+        out = values <= limit if self.below else values >= limit
+        return np.where(np.isnan(values), active, out)
+
+    def found(self, value: float) -> Evidence:
+        return {self.evidence: value, "limit": self.enter}
+
+
+def seconds_without_sound(history: History, usual: Usual) -> Numbers:
+    """How long nothing has come."""
+    missing = np.stack([one.missing for one in history]) >= 1
+    return np.asarray(np.cumprod(missing[::-1], axis=0).sum(axis=0), np.float64)
+
+
+def missing_share(history: History, usual: Usual) -> Numbers:
+    """Share of the last seconds that is lost, or stands still in the midst of sound."""
+    recent = history[-3:]
+    missing = np.stack([one.missing for one in recent])
+    moving = np.stack([(one.values >= MANY_VALUES) & (one.level_db > -85) for one in recent])
+    paused = np.stack([np.nan_to_num(one.pauses) for one in recent])
+    return np.asarray(np.where(missing < 1, missing + moving * paused, 0.0).mean(axis=0))
+
+
+def distinct_values(history: History, usual: Usual) -> Numbers:
+    """How many values occur."""
+    return history[-1].values
+
+
+def level_dbfs(history: History, usual: Usual) -> Numbers:
+    """Level; -inf where nothing moves."""
+    return history[-1].level_db
+
+
+def hum_ratio(history: History, usual: Usual) -> Numbers:
+    """Power of mains harmonics in parts of the rest, the middle one of three seconds."""
+    return _over(np.median, history[-3:], "hum")
+
+
+def offset(history: History, usual: Usual) -> Numbers:
+    """How far the mean is from zero, in parts of full scale; what slow rumble explains is none."""
+    mean = np.abs(_over(np.median, history[-3:], "offset"))
+    rumble = 10 ** (np.maximum(_over(np.median, history[-3:], "level_db"), -200) / 20)
+    return np.where(mean > 0.2 * rumble, mean, 0.0) + 0 * mean
+
+
+def share_at_rail(history: History, usual: Usual) -> Numbers:
+    """Share of samples at full scale."""
+    return history[-1].at_rail
+
+
+def clipped_share(history: History, usual: Usual) -> Numbers:
+    """Share of samples at full scale in a row, in five seconds."""
+    return _over(np.mean, history[-5:], "clipped")
+
+
+def spikes_in_5_s(history: History, usual: Usual) -> Numbers:
+    """Single samples far out, in five seconds."""
+    return _over(np.sum, history[-5:], "spikes")
+
+
+def alone_share(history: History, usual: Usual) -> Numbers:
+    """Share of four seconds in which it is loud and nobody else hears anything like it."""
+    return _over(np.mean, history[-4:], "alone")
+
+
+def above_own_db(history: History, usual: Usual, *, band: int) -> Numbers:
+    """How far the noise floor of four seconds lies above what is usual for the sensor."""
+    return (_floors(history) - usual.floor_db)[:, band]
+
+
+def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:
+    """How far the noise floor of four seconds lies above that of the other sensors, the usual difference removed."""
+    levelled = _floors(history) - usual.offset_db
+    if np.isfinite(levelled[:, band]).sum() < 3:
+        return np.full(len(levelled), np.nan)  # of two that differ, nobody knows which is wrong
+    others = [middle_db(np.delete(levelled, sensor, axis=0))[0, band] for sensor in range(len(levelled))]
+    return np.asarray(levelled[:, band] - others)
+
+
+def _floors(history: History) -> Numbers:
+    """The lowest of four seconds: what comes and goes is sound, not floor."""
+    if len(history) < 4:
+        return np.full_like(history[-1].floor_db, np.nan)
+    return np.asarray(np.min([one.floor_db for one in history[-4:]], axis=0))
+
+
+def _over(summary: Callable[..., Numbers], history: History, name: str) -> Numbers:
+    return np.asarray(summary([getattr(one, name) for one in history], axis=0), np.float64)
+
+
+_GAIN = partial(Check, looks_back_seconds=4)
+
+CHECKS = (
+    Check(Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, enter=5, leave=1, confirm_seconds=1),
+    Check(Cause.FLAT, "distinct_values", distinct_values, enter=2, leave=3, below=True),
+    Check(Cause.SILENT, "level_dbfs", level_dbfs, enter=-95, leave=-80, below=True),
+    Check(Cause.PEGGED, "share_at_rail", share_at_rail, enter=0.5, leave=0.25),
+    Check(Cause.GAP, "missing_share", missing_share, 0.002, 0.001, confirm_seconds=1, looks_back_seconds=3),
+    Check(Cause.DC_OFFSET, "offset_of_full_scale", offset, 0.01, 0.005, looks_back_seconds=3),
+    Check(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
+    Check(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, confirm_seconds=1, looks_back_seconds=5),
+    Check(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
+    _GAIN(Cause.LOW_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=-10, leave=-7, below=True),
+    _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=-20, leave=-16, below=True),
+    _GAIN(Cause.HIGH_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=15, leave=10),
+    _GAIN(Cause.HIGH_GAIN, "rumble_above_array_db", partial(above_array_db, band=LOW), enter=15, leave=10),
+    _GAIN(Cause.HIGH_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=30, leave=25),
+    _GAIN(Cause.HIGH_GAIN, "alone_share", alone_share, enter=0.05, leave=0.02, confirm_seconds=3),
+)

@@ -1,0 +1,184 @@
+"""Findings become faults that open when they are confirmed and close when they are over for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.conditions import Cause
+from pipeline.events import Evidence, FaultClosed, FaultOpened
+from pipeline.health import together_checks
+from pipeline.health.checks import Check, History
+from pipeline.health.measures import Measures
+from pipeline.health.usual import Usual
+
+_SOUND = set(Cause) - {Cause.CONTAMINATED, Cause.FLAPPING}
+EXPLAINS: dict[Cause, set[Cause]] = {
+    Cause.NO_FRAMES: _SOUND - {Cause.NO_FRAMES},
+    Cause.FLAT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
+    Cause.SILENT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.LOW_GAIN},
+    Cause.PEGGED: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.PEGGED},
+    Cause.GAP: {Cause.LOW_GAIN, Cause.SPIKES},
+    Cause.HUM_ONLY: {Cause.HIGH_GAIN},
+    Cause.CLIPPING: {Cause.SPIKES},
+    Cause.HIGH_GAIN: {Cause.SPIKES},
+    Cause.STALE: {Cause.HIGH_GAIN, Cause.INCOHERENT, Cause.RATE_ERROR},
+    Cause.RATE_ERROR: {Cause.HIGH_GAIN, Cause.STALE, Cause.INCOHERENT},
+}
+RELATIONS = (
+    Cause.CROSSTALK, Cause.POLARITY, Cause.RATE_ERROR, Cause.SWAPPED, Cause.STALE, Cause.INCOHERENT,
+)  # fmt: skip
+_CLEAR_SECONDS = 6
+"""While the first is open, nothing can be said of the others: they follow from it, or cannot be measured."""
+
+
+class Faults:
+    """What is the matter with every sensor, second by second."""
+
+    def __init__(self, checks: Sequence[Check], n_sensors: int) -> None:
+        self._watches: list[_Watch | _RelationWatch] = [_Watch(check, n_sensors) for check in checks]
+        self._relations = {cause: _RelationWatch(cause, n_sensors) for cause in RELATIONS}
+        self._watches += self._relations.values()
+        self._open: list[dict[Cause, _Fault]] = [{} for _ in range(n_sensors)]
+
+    def causes(self, sensor: int) -> set[Cause]:
+        return set(self._open[sensor])
+
+    def update(self, history: History, usual: Usual) -> list[FaultOpened | FaultClosed]:
+        """Look at the newest second; what opened and what closed."""
+        found = self._related(history, usual)
+        for watch in self._watches:
+            if isinstance(watch, _RelationWatch):
+                watch.look(history[-1], found.get(watch.cause, {}))
+            else:
+                watch.look(history, usual)
+        for sensor in range(len(self._open)):
+            self._forget_what_follows(sensor)
+        changes: list[FaultOpened | FaultClosed] = []
+        for sensor in range(len(self._open)):
+            changes += self._changes(sensor, history[-1].stop)
+        return changes
+
+    def _related(self, history: History, usual: Usual) -> dict[str, together_checks.Found]:
+        """What the sensors say of each other, in the seconds without a break."""
+        windows = [one.relations for one in history]
+        if None in windows:
+            windows = windows[len(windows) - windows[::-1].index(None) :]
+        if not windows:
+            return {}
+        standing = {cause: np.flatnonzero(watch.active).tolist() for cause, watch in self._relations.items()}
+        return together_checks.causes([one for one in windows if one is not None], usual.relations, standing)
+
+    def _changes(self, sensor: int, now: int) -> list[FaultOpened | FaultClosed]:
+        found = self._found(sensor)
+        was, self._open[sensor] = self._open[sensor], found
+        closed = [
+            FaultClosed(now, fault.since, fault.until, sensor, cause, fault.evidence)
+            for cause, fault in was.items()
+            if cause not in found
+        ]
+        opened = [
+            FaultOpened(now, fault.since, sensor, cause, fault.evidence)
+            for cause, fault in found.items()
+            if cause not in was
+        ]
+        return [*closed, *opened]
+
+    def _forget_what_follows(self, sensor: int) -> None:
+        """What another fault explains is not seen until nothing of that fault is in sight any more."""
+        active = {watch.cause for watch in self._watches if watch.active[sensor]}
+        explained = set().union(*(EXPLAINS.get(cause, set()) for cause in active))
+        for watch in self._watches:
+            if watch.cause in explained:
+                watch.forget(sensor)
+
+    def _found(self, sensor: int) -> dict[Cause, _Fault]:
+        found: dict[Cause, _Fault] = {}
+        for watch in self._watches:
+            if watch.active[sensor]:
+                fault = watch.fault(sensor)
+                found[watch.cause] = fault.joined(found.get(watch.cause))
+        return found
+
+
+class _Fault:
+    """One that is open: since when, until when it was seen, and its worst moment."""
+
+    def __init__(self, since: int, until: int, evidence: Evidence) -> None:
+        self.since, self.until, self.evidence = since, until, evidence
+
+    def joined(self, other: _Fault | None) -> _Fault:
+        if other is None:
+            return self
+        return _Fault(min(self.since, other.since), max(self.until, other.until), {**self.evidence, **other.evidence})
+
+
+class _Watch:
+    """One check over all sensors: counts the seconds for and against."""
+
+    def __init__(self, check: Check, n_sensors: int) -> None:
+        self.check, self.cause = check, check.cause
+        self.active = np.zeros(n_sensors, np.bool_)
+        self._against, self._for = np.zeros(n_sensors, np.int64), np.zeros(n_sensors, np.int64)
+        self._since, self._until = np.zeros(n_sensors, np.int64), np.zeros(n_sensors, np.int64)
+        self._worst = np.full(n_sensors, np.nan)
+        self._blind_seconds = np.zeros(n_sensors, np.int64)
+
+    def look(self, history: History, usual: Usual) -> None:
+        now, values = history[-1], self.check.value(history, usual)
+        out = self.check.out_of_limits(values, self.active) & (self._blind_seconds == 0)
+        self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
+        fresh = out & (self._against == 0) & ~self.active
+        self._since[fresh] = now.start
+        self._worst[fresh] = values[fresh]
+        told = out & ~np.isnan(values)
+        self._until[told] = now.stop
+        worse = np.minimum if self.check.below else np.maximum
+        self._worst[told] = worse(self._worst[told], values[told])
+        self._against = np.where(out, self._against + 1, 0)
+        self._for = np.where(out, 0, self._for + 1)
+        opens = ~self.active & (self._against >= self.check.confirm_seconds)
+        closes = self.active & (self._for >= self.check.clear_seconds)
+        self.active = (self.active | opens) & ~closes
+
+    def forget(self, sensor: int) -> None:
+        """As if nothing had been found; and what it looks back upon now does not count."""
+        self.active[sensor] = False
+        self._against[sensor] = 0
+        self._blind_seconds[sensor] = self.check.looks_back_seconds
+
+    def fault(self, sensor: int) -> _Fault:
+        evidence = self.check.found(float(self._worst[sensor]))
+        return _Fault(int(self._since[sensor]), int(self._until[sensor]), evidence)
+
+
+class _RelationWatch:
+    """One cause that the sensors find by comparing each other."""
+
+    def __init__(self, cause: Cause, n_sensors: int) -> None:
+        self.cause = cause
+        self.active = np.zeros(n_sensors, np.bool_)
+        self._faults: dict[int, _Fault] = {}
+        self._quiet_seconds = np.zeros(n_sensors, np.int64)
+        self._blind_seconds = np.zeros(n_sensors, np.int64)
+
+    def look(self, now: Measures, found: together_checks.Found) -> None:
+        self._quiet_seconds += 1
+        for sensor, evidence in found.items():
+            if self._blind_seconds[sensor]:
+                continue
+            fault = _Fault(now.start, now.stop, evidence)
+            known = self._faults.get(sensor) if self.active[sensor] else None
+            self._faults[sensor] = fault if known is None else _Fault(known.since, now.stop, known.evidence)
+            self.active[sensor] = True
+            self._quiet_seconds[sensor] = 0
+        self.active &= self._quiet_seconds < _CLEAR_SECONDS
+        self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
+
+    def forget(self, sensor: int) -> None:
+        self.active[sensor] = False
+        self._blind_seconds[sensor] = together_checks.HISTORY
+
+    def fault(self, sensor: int) -> _Fault:
+        return self._faults[sensor]

@@ -1,0 +1,230 @@
+"""What a second of sound is like, for every sensor: numbers of physics, nothing learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.events import Mask, Numbers, Samples
+from pipeline.health.together import Relations
+
+BANDS_HZ = ((20.0, 150.0), (300.0, 900.0))
+"""Rumble, and where neither wind nor the pulse of insects reaches; both exist at every sample rate."""
+LOW, MIDDLE = range(len(BANDS_HZ))
+FULL_SCALE = 0.9999
+MANY_VALUES = 16
+
+_FRAME_SECONDS = 0.05
+_SHORT_FRAME_SECONDS = 0.025
+_FLOOR_QUANTILE = 0.1
+_MAINS_HZ = (50.0, 60.0)
+_HARMONICS = 6
+_SHORTEST_PAUSE_SECONDS = 0.004
+_ARRIVAL_FRAMES = 2  # a sound reaches sensors tens of metres apart within so many frames
+_LOUD_DB = -40.0
+_ALONE_DB = 25.0
+_ABRUPT_STEPS = 2
+_SPIKE_MARGIN = 4.0
+_MOST_CANDIDATES = 1000
+_TONE_TO_NOISE = 10.0
+_SPIKE_NEIGHBOURS = 8
+_AROUND = np.delete(np.arange(2 * _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
+_LEAST_SPIKE = 0.02
+_NOTHING = -np.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measures:
+    """Sensors in the second from `start` to `stop`; NaN, or no relations, where a sensor delivered no sample."""
+
+    start: int
+    stop: int
+    missing: Numbers  # share of samples that were not delivered
+    level_db: Numbers  # dB of full scale without the mean; -inf, never 0, where nothing moves
+    floor_db: Numbers  # (sensors, bands): what is left between sounds
+    offset: Numbers  # mean, in parts of full scale
+    values: Numbers  # distinct sample values, counted up to MANY_VALUES
+    at_rail: Numbers  # share of samples at full scale
+    clipped: Numbers  # share of samples at full scale, three or more in a row
+    pauses: Numbers  # share of samples that stand still for milliseconds in the midst of sound
+    spikes: Numbers  # how many single samples lie far off their neighbours
+    hum: Numbers  # power of mains harmonics in parts of the rest; 0 where there are no harmonics
+    alone: Numbers  # share of the time in which it is loud and nobody else hears anything like it
+    relations: Relations | None = None
+
+    @property
+    def n_sensors(self) -> int:
+        return len(self.missing)
+
+
+def measure(
+    samples: Samples, delivered: Mask, rate_hz: int, *, start: int, relations: Relations | None = None
+) -> Measures:
+    """All numbers of a second; `delivered` has a row for every sensor and a column for every sample."""
+    columns = {name: np.full(len(samples), np.nan) for name in _SINGLE}
+    columns["missing"] = 1 - delivered.mean(axis=1)
+    for sensor in np.flatnonzero(delivered.any(axis=1)):
+        x = samples[sensor, delivered[sensor]].astype(np.float64)
+        columns["offset"][sensor] = x.mean()
+        columns["level_db"][sensor] = level_db(x)
+        columns["values"][sensor] = distinct_values(x)
+        columns["at_rail"][sensor], columns["clipped"][sensor] = clipped_shares(x)
+        columns["pauses"][sensor] = pauses_share(x, rate_hz)
+        columns["spikes"][sensor] = count_spikes(x)
+    whole = delivered.all(axis=1)
+    floors = np.full((len(samples), len(BANDS_HZ)), np.nan)
+    if whole.any():
+        sound = samples[whole]
+        floors[whole] = floors_db(sound, rate_hz)
+        columns["hum"][whole] = hum_ratios(sound, rate_hz)
+        columns["alone"][whole] = alone_shares(sound, rate_hz)
+    stop = start + samples.shape[1]
+    return Measures(start=start, stop=stop, floor_db=floors, relations=relations, **columns)
+
+
+def nothing_measured(start: int, stop: int, n_sensors: int) -> Measures:
+    """A time in which no sensor delivered anything."""
+    columns = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
+    return Measures(start=start, stop=stop, floor_db=np.full((n_sensors, len(BANDS_HZ)), np.nan), **columns)
+
+
+def level_db(x: Numbers) -> float:
+    """Effective level in dB of full scale, the mean removed; -inf where nothing moves."""
+    power = float(np.mean(np.square(x - x.mean())))
+    # What is left of a constant after its mean is removed is rounding, not sound.
+    return 10 * np.log10(power) if power > 1e-24 + 1e-30 * float(np.mean(np.square(x))) else _NOTHING
+
+
+def distinct_values(x: Numbers) -> int:
+    """How many values occur, counted up to MANY_VALUES; a part of the samples often suffices to see that many."""
+    few = np.unique(x[:: max(len(x) // 256, 1)])
+    return min(len(few) if len(few) >= MANY_VALUES else len(np.unique(x)), MANY_VALUES)
+
+
+def clipped_shares(x: Numbers) -> tuple[float, float]:
+    """Share of samples at full scale, and of those that are so three or more in a row."""
+    at_rail = np.abs(x) >= FULL_SCALE
+    if not at_rail.any():
+        return 0.0, 0.0
+    lengths = np.diff(runs_of(at_rail), axis=1)
+    return float(at_rail.mean()), float(lengths[lengths >= 3].sum() / len(x))
+
+
+def pauses_share(x: Numbers, rate_hz: int) -> float:
+    """Share of samples in stretches of one value that last milliseconds and break off the sound.
+
+    Sound so quiet that it stays within one step of the converter stands still, too, but does not break off; and at
+    full scale it is clipped.
+    """
+    steps = np.abs(np.diff(x))
+    runs = runs_of(steps == 0)
+    runs = runs[runs[:, 1] - runs[:, 0] + 1 >= max(round(_SHORTEST_PAUSE_SECONDS * rate_hz), 12)]
+    if not len(runs):
+        return 0.0
+    quantum = steps[steps > 0].min(initial=np.inf)
+    padded = np.pad(steps, 1)  # step k lies between samples k and k + 1
+    breaks_off = np.minimum(padded[runs[:, 0]], padded[runs[:, 1] + 1]) > _ABRUPT_STEPS * quantum
+    counted = runs[breaks_off & (np.abs(x[runs[:, 0]]) < FULL_SCALE)]
+    return float((counted[:, 1] - counted[:, 0] + 1).sum() / len(x))
+
+
+def runs_of(flags: Mask) -> NDArray[np.int64]:
+    """(runs, 2): where each unbroken run of True begins, and the place after its last one."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return edges.reshape(-1, 2)
+
+
+def count_spikes(x: Numbers) -> int:
+    """Single samples several times as far out as anything around them: what rings is sound, a spike does not."""
+    rise, fall = x[1:-1] - x[:-2], x[1:-1] - x[2:]
+    least = np.minimum(np.abs(rise), np.abs(fall))
+    candidates = np.flatnonzero((rise * fall > 0) & (least > _LEAST_SPIKE)) + 1
+    candidates = candidates[:_MOST_CANDIDATES]
+    around = np.pad(x, _SPIKE_NEIGHBOURS, mode="edge")[candidates[:, None] + _AROUND]
+    middle = np.median(around, axis=1)
+    furthest = np.abs(around - middle[:, None]).max(axis=1)
+    return int((np.abs(x[candidates] - middle) > _SPIKE_MARGIN * furthest).sum())
+
+
+def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:
+    """Power of mains harmonics in parts of all the rest; 0 unless three harmonics stand out of their neighbourhood."""
+    from scipy.fft import rfft
+
+    n = sound.shape[1]
+    spectra = rfft((sound - sound.mean(axis=1, keepdims=True)) * _window(n))
+    powers = (np.square(spectra.real) + np.square(spectra.imag)).astype(np.float64)
+    return np.array([
+        max(_harmonic_ratio(power, mains, rate_hz / n) for mains in _MAINS_HZ) for power in powers
+    ])  # fmt: skip
+
+
+def _harmonic_ratio(power: Numbers, mains_hz: float, bin_hz: float) -> float:
+    """A tone fills the five bins of the window's main lobe; 6 to 20 Hz away on either side lies its neighbourhood."""
+    humming, standing_out = 0.0, 0
+    near, far = round(6 / bin_hz), round(20 / bin_hz)
+    for harmonic in range(1, _HARMONICS + 1):
+        centre = round(harmonic * mains_hz / bin_hz)
+        if centre + far >= len(power):
+            break
+        tone = float(power[centre - 2 : centre + 3].sum())
+        around = power[centre - far : centre - near].sum() + power[centre + near : centre + far].sum()
+        usual = 5 * float(around) / (2 * (far - near))
+        if tone > _TONE_TO_NOISE * usual:
+            humming += tone - usual
+            standing_out += 1
+    rest = float(power[1:].sum()) - humming
+    return humming / max(rest, 1e-3 * humming) if standing_out >= 3 else 0.0
+
+
+def floors_db(sound: Samples, rate_hz: int) -> Numbers:
+    """(sensors, bands) level of each band in the quietest frames, in dB of full scale."""
+    from scipy.fft import rfft
+
+    frames = _frames(sound, round(_FRAME_SECONDS * rate_hz))
+    length = frames.shape[2]
+    window = _window(length)
+    spectra = rfft((frames - frames.mean(axis=2, keepdims=True)) * window)
+    hz = np.arange(spectra.shape[2]) * rate_hz / length
+    scale = 2 / (length * float(np.square(window, dtype=np.float64).sum()))
+    bands = [np.square(np.abs(spectra[:, :, (hz >= low) & (hz < high)])).sum(axis=2) for low, high in BANDS_HZ]
+    quiet = np.sort(bands, axis=2)[:, :, round(_FLOOR_QUANTILE * (frames.shape[1] - 1))] * scale
+    return np.asarray(10 * np.log10(np.maximum(quiet.T, 1e-20)), np.float64)
+
+
+def alone_shares(sound: Samples, rate_hz: int) -> Numbers:
+    """Share of frames in which a sensor is loud and far above all others, who would hear it, too, were it out there."""
+    if len(sound) < 2:
+        return np.zeros(len(sound))
+    loud = _robust_levels_db(_frames(sound, round(_SHORT_FRAME_SECONDS * rate_hz)))
+    padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=-200.0)
+    nearby = np.lib.stride_tricks.sliding_window_view(padded, 2 * _ARRIVAL_FRAMES + 1, axis=1).max(axis=2)
+    second, first = np.sort(nearby, axis=0)[-2:]
+    loudest_other = np.where(nearby == first, second, first)
+    return np.asarray(((loud > _LOUD_DB) & (loud > loudest_other + _ALONE_DB)).mean(axis=1))
+
+
+def _robust_levels_db(frames: Samples) -> Numbers:
+    """Level by the median of magnitudes, which single samples do not move."""
+    half = frames.shape[2] // 2
+    magnitudes = np.abs(frames - np.partition(frames, half, axis=2)[:, :, half, None])
+    deviation = 1.4826 * np.partition(magnitudes, half, axis=2)[:, :, half].astype(np.float64)
+    return np.asarray(20 * np.log10(np.maximum(deviation, 1e-10)))
+
+
+def _frames(sound: Samples, length: int) -> Samples:
+    """(sensors, frames, samples), what fills no frame left out."""
+    n = sound.shape[1] // length
+    return sound[:, : n * length].reshape(len(sound), n, length)
+
+
+@lru_cache(maxsize=8)
+def _window(length: int) -> Samples:
+    return np.hanning(length).astype(np.float32)
+
+
+_SINGLE = tuple(
+    field.name for field in fields(Measures) if field.name not in ("start", "stop", "floor_db", "relations")
+)

@@ -1,0 +1,256 @@
+"""What sensors have in common: how alike two of them sound, with which sign and how much later one hears it.
+
+Sound is cut into short frames, so that one footfall is not averaged with the next one, which comes from another place.
+Every frame is whitened, band by band, so that no wind or hum outweighs the rest and the sign of a peak is plain; then
+two sensors are compared at all delays that the air between them can explain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float32]
+Spectra: TypeAlias = NDArray[np.complex64]
+Mask: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.intp]
+
+EVERY_SECONDS = 1.0
+"""Relations are meant to be measured once in this time,"""
+WINDOW_SECONDS = 1.125
+"""over this much sound: then every frame is looked at once."""
+HOP_SECONDS = 0.125
+LARGEST_LAG_SECONDS = 0.1
+_LOWEST_HZ, _HIGHEST_HZ = 100.0, 4000.0  # wind is below, and beyond every bin costs time
+_N_BANDS = 16
+_NOTHING = np.float32(1e-20)
+_QUIET = 0.25  # this share of the frames is taken to be free of events
+_CHANCE = 6.5  # standard deviations that equal noise never reaches at any delay
+_LEAST_CORRELATION = 0.22
+_CLOSURE_SECONDS = 1.5e-3
+_STRETCHES = np.array([0, 2.5, 5, 8, 11, 14, 17, 20, -2.5, -5, -8, -11, -14, -17, -20]) * 1e-3
+_STRETCH_FRAMES = 2
+_CLEAR, _BLURRED, _SHARPENED = 0.5, 0.08, 0.08
+_ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones only
+_NEXT_ONES = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relations:
+    """What one window of sound says about pairs of sensors, frame by frame.
+
+    A pair with nothing in common has a lag of NaN. Arrays are read-only.
+    """
+
+    pairs: Indices
+    """(pairs, 2), the first sensor before the second one."""
+    known: Mask
+    """(sensors,) which of them delivered sound that is more than zeros or a constant."""
+    correlation: Floats
+    """(frames, pairs) largest in magnitude over all delays, with its sign; 0 for unknown sensors."""
+    lag_seconds: Floats
+    """(frames, pairs) how much later the second one hears what the first one hears."""
+    at_once: Floats
+    """(frames, pairs) correlation at no delay."""
+    arrival_seconds: Floats
+    """(frames, sensors) when each hears what at least three hear with delays that add up, around 0; else NaN."""
+    stretch: Floats
+    """(sensors,) by what share its sound must be shortened to be most like that of the others; NaN if untold."""
+    activity_db: Floats
+    """(frames, sensors) level over the quiet part of the window, after whitening."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            getattr(self, field.name).flags.writeable = False
+
+    @property
+    def n_sensors(self) -> int:
+        return len(self.known)
+
+
+def relations(samples: Floats, delivered: Mask, rate_hz: int) -> Relations:
+    """Compare the sensors of (sensors, samples), of which those count that are delivered."""
+    pairs, triangles = _compared(len(samples))
+    known = delivered & _sounding(samples)
+    white, activity_db = _whitened(_framed(np.where(known[:, None], samples, np.float32(0)), rate_hz), rate_hz)
+    correlation, lag, at_once = _likeness(white, pairs)
+    # Two noises are alike by about one over the square root of the number of frequencies, by chance.
+    least = max(_LEAST_CORRELATION, _CHANCE / np.sqrt(np.ptp(_used_bins(rate_hz))))
+    lag[np.abs(correlation) < least] = np.nan
+    return Relations(
+        pairs=pairs,
+        known=known,
+        correlation=correlation,
+        lag_seconds=lag,
+        at_once=at_once,
+        arrival_seconds=_arrivals(lag, pairs, triangles, len(samples)),
+        stretch=_stretch(white, correlation, pairs),
+        activity_db=activity_db,
+    )
+
+
+@lru_cache(maxsize=8)
+def _compared(n_sensors: int) -> tuple[Indices, Indices]:
+    """Pairs (pairs, 2), and triangles (triangles, 3): where the pairs ab, bc and ac of three sensors are."""
+    apart = n_sensors if n_sensors <= _ALL_PAIRS_UP_TO else _NEXT_ONES
+    together = [(a, b) for a, b in combinations(range(n_sensors), 2) if b - a <= apart or a + n_sensors - b <= apart]
+    place = {pair: number for number, pair in enumerate(together)}
+    threes = [
+        (place[a, b], place[b, c], place[a, c])
+        for a, b in together
+        for c in range(b + 1, n_sensors)
+        if (b, c) in place and (a, c) in place
+    ]
+    pairs, triangles = np.array(together, np.intp).reshape(-1, 2), np.array(threes, np.intp).reshape(-1, 3)
+    pairs.flags.writeable = triangles.flags.writeable = False
+    return pairs, triangles
+
+
+def _sounding(samples: Floats) -> Mask:
+    """Rows of finite numbers that are not all the same."""
+    finite = np.isfinite(samples).all(axis=1)
+    sounding: Mask = finite & (samples != samples[:, :1]).any(axis=1)
+    return sounding
+
+
+def _framed(samples: Floats, rate_hz: int) -> Floats:
+    """(sensors, frames, samples), tapered, each sensor scaled to 1 lest squares overflow."""
+    hop = round(HOP_SECONDS * rate_hz)
+    largest = np.abs(samples).max(axis=1, keepdims=True)
+    scaled = samples / np.where(largest > 0, largest, np.float32(1))
+    frames = np.lib.stride_tricks.sliding_window_view(scaled, 2 * hop, axis=1)[:, ::hop]
+    taper = np.hanning(2 * hop + 1)[:-1].astype(np.float32)
+    return frames * taper
+
+
+def _used_bins(rate_hz: int) -> tuple[int, int]:
+    """The first frequency of a frame that is used, and the first beyond."""
+    width_hz = rate_hz / (2 * round(HOP_SECONDS * rate_hz))
+    return math.ceil(_LOWEST_HZ / width_hz), int(min(_HIGHEST_HZ, 0.45 * rate_hz) / width_hz) + 1
+
+
+def _whitened(frames: Floats, rate_hz: int) -> tuple[Spectra, Floats]:
+    """Spectra (sensors, frames, bins) of unit power that are flat over bands; (frames, sensors) levels over quiet."""
+    from scipy.fft import rfft
+
+    first, beyond = _used_bins(rate_hz)
+    used = rfft(frames, axis=2)[:, :, first:beyond]
+    edges = np.unique(np.round(np.geomspace(first, beyond, _N_BANDS + 1)).astype(np.intp)) - first
+    widths = np.diff(edges)
+    power = np.add.reduceat(used.real**2 + used.imag**2, edges[:-1], axis=2) + _NOTHING
+    white = np.zeros((*used.shape[:2], beyond), np.complex64)
+    white[:, :, first:] = used * np.repeat(np.sqrt(widths / (power * (beyond - first))), widths, axis=2)
+    quiet = np.quantile(power, _QUIET, axis=1, keepdims=True)
+    return white, 10 * np.log10((power / quiet * widths).sum(axis=2) / (beyond - first)).T.astype(np.float32)
+
+
+def _likeness(white: Spectra, pairs: Indices) -> tuple[Floats, Floats, Floats]:
+    """(frames, pairs) each: the largest correlation with its sign, its lag in seconds, and the one at no lag."""
+    from scipy.fft import irfft, next_fast_len
+
+    first, second = pairs.T
+    size = next_fast_len(2 * white.shape[2], real=True)
+    step_seconds = 2 * HOP_SECONDS / size
+    reach = round(LARGEST_LAG_SECONDS / step_seconds)
+    cross = irfft(white[second] * white[first].conj(), n=size, axis=2) * np.float32(size / 2)
+    near = np.concatenate([cross[:, :, -reach:], cross[:, :, : reach + 1]], axis=2)
+    at = np.abs(near).argmax(axis=2)
+    peak = np.take_along_axis(near, at[:, :, None], axis=2)[:, :, 0]
+    lag = ((at - reach) * step_seconds).astype(np.float32)
+    return peak.T.copy(), lag.T.copy(), near[:, :, reach].T.copy()
+
+
+def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -> Floats:
+    """Least squares over the pairs whose lags add up around a triangle."""
+    ab, bc, ac = (lag[:, side] for side in triangles.T)
+    closed = np.abs(ab + bc - ac) < _CLOSURE_SECONDS
+    agreed = np.zeros(lag.shape, np.bool_)
+    for side in triangles.T:
+        np.logical_or.at(agreed, (slice(None), side), closed)
+    linked = np.zeros((len(lag), n_sensors, n_sensors))
+    later = np.zeros((len(lag), n_sensors))
+    first, second = pairs.T
+    linked[:, first, second] = linked[:, second, first] = agreed
+    delay = np.where(agreed, lag, 0).astype(np.float64)
+    np.add.at(later, (slice(None), second), delay)
+    np.add.at(later, (slice(None), first), -delay)
+    member = _largest_group(linked)
+    inside = linked * (member[:, :, None] & member[:, None, :])
+    laplacian = inside.sum(axis=2)[:, :, None] * np.eye(n_sensors) - inside
+    # One more equation, that the mean is 0, for the members, and 0 = 0 for the others.
+    laplacian += np.where(member[:, :, None] & member[:, None, :], 1.0, np.eye(n_sensors) * ~member[:, :, None])
+    arrival = np.linalg.solve(laplacian, np.where(member, later, 0)[:, :, None])[:, :, 0]
+    return np.where(member, arrival, np.nan).astype(np.float32)
+
+
+def _largest_group(linked: NDArray[np.float64]) -> Mask:
+    """(frames, sensors) who belongs to the largest set of linked sensors."""
+    n_sensors = linked.shape[1]
+    reached = np.minimum(linked + np.eye(n_sensors), 1)
+    for _ in range(n_sensors.bit_length()):
+        reached = np.minimum(reached @ reached, 1)
+    largest = reached.sum(axis=2).argmax(axis=1)
+    group: Mask = reached[np.arange(len(linked)), largest] > 0
+    return group & (group.sum(axis=1, keepdims=True) > 1)
+
+
+def _stretch(white: Spectra, correlation: Floats, pairs: Indices) -> Floats:
+    """Of the sensor that is least like the others although these are like each other, whose clock may be wrong."""
+    stretch = np.full(len(white), np.nan, np.float32)
+    clear, blur = blurring(correlation, pairs, len(white))
+    blur = np.where(clear > _CLEAR, blur, 0)
+    sensor = int(blur.mean(axis=0).argmax())
+    frames = np.argsort(-clear[:, sensor], kind="stable")[:_STRETCH_FRAMES]
+    frames = frames[blur[frames, sensor] > _BLURRED]
+    partners = pairs[(pairs == sensor).any(axis=1)].sum(axis=1) - sensor
+    if not len(frames) or len(partners) < 2:
+        return stretch
+    likeness = _largest(white[partners][:, frames] * _shortened(white[sensor, frames]).conj()[:, None])
+    best = int(likeness.argmax())
+    if likeness[best] > likeness[0] + _SHARPENED:
+        stretch[sensor] = _STRETCHES[best]
+    return stretch
+
+
+def blurring(correlation: Floats, pairs: Indices, n_sensors: int) -> tuple[Floats, Floats]:
+    """(frames, sensors) how like the others are to each other, and how much less a sensor is like them."""
+    mine = (pairs[:, :, None] == np.arange(n_sensors)).any(axis=1)
+    alike = np.abs(correlation)
+    of_others = alike @ (~mine).astype(np.float32) / np.maximum((~mine).sum(axis=0), 1).astype(np.float32)
+    return of_others, of_others - alike @ mine.astype(np.float32) / np.maximum(mine.sum(axis=0), 1).astype(np.float32)
+
+
+def _shortened(white: Spectra) -> Spectra:
+    """Frames (frames, bins) that last less by a share, about their middle: (stretches, frames, bins)."""
+    from scipy.fft import irfft, rfft
+
+    n_bins = white.shape[1]
+    size = 4 * n_bins  # twice the samples that are needed, so that straight lines between them will do
+    sound = irfft(white, n=size, axis=1)
+    at = np.clip(np.outer(1 + _STRETCHES, np.arange(size) - size // 2) + size // 2, 0, size - 2)
+    first = at.astype(np.intp)
+    between = (at - first).astype(np.float32)
+    shorter = np.stack([row[first] * (1 - between) + row[first + 1] * between for row in sound], axis=1)
+    spectra = rfft(shorter, axis=2)[:, :, :n_bins]
+    power = (spectra.real**2 + spectra.imag**2).sum(axis=2, keepdims=True) + _NOTHING
+    unit: Spectra = spectra / np.sqrt(power)
+    return unit
+
+
+def _largest(cross: Spectra) -> Floats:
+    """(stretches,) mean over others and frames of the largest correlation; from (stretches, others, frames, bins)."""
+    from scipy.fft import irfft, next_fast_len
+
+    size = next_fast_len(2 * cross.shape[3], real=True)
+    reach = round(LARGEST_LAG_SECONDS * size / (2 * HOP_SECONDS))
+    alike = irfft(cross, n=size, axis=3)
+    sides = [alike[..., :reach], alike[..., -reach:]]
+    peaks = np.max([np.maximum(side.max(axis=3), -side.min(axis=3)) for side in sides], axis=0)
+    mean: Floats = peaks.mean(axis=(1, 2)) * np.float32(size / 2)
+    return mean

@@ -1,0 +1,417 @@
+"""Which sensor is at fault when sensors that stand together do not hear the same, or hear too much of the same.
+
+Every check looks at the relations of the last seconds, the oldest first, and gives evidence by sensor. A check that
+cannot know, because nothing was heard in common, says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.health.together import EVERY_SECONDS, HOP_SECONDS, Floats, Indices, Mask, Relations
+
+Numbers: TypeAlias = NDArray[np.float64]
+Evidence: TypeAlias = dict[str, float]
+Found: TypeAlias = dict[int, Evidence]
+"""Evidence by sensor at fault."""
+
+HISTORY = 10
+"""No check looks further back than so many windows."""
+
+_MOST_REFERENCES = 600
+_NEIGHBOURS = 3
+_NEAR = 0.15  # in parts of the delays across the array
+_LEAST_SHARE = 0.01  # of all sounds come from near a place that is usual
+_EVENTS_PER_WINDOW = 3
+_HEARD_BY = 4  # sensors, or all of three: fewer delays fit too many places
+_LEAK = 0.25  # correlation at once, of independent noise a few hundredths
+_LEAK_WINDOWS = 3
+_DECIDED = (0.2, 0.01)  # misfit and weakness that tell the victim of a leak from its source
+_SIGN_WINDOWS = 3
+_SIGN = 0.5
+_DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.05, 0.5
+_ACTIVE_DB = 6.0
+_SWAP_SECONDS, _SWAP_EVENTS = 5, 6
+_IMPROVEMENT, _AMBIGUOUS = 0.7, 0.35
+_BLUR_OF_SWAPPED, _BLUR_OF_DRIFT, _BLUR_ALONE = 0.2, 0.05, 0.15
+_RATE_WINDOWS = (3, 4, 5, 6, 8)
+_RATE_EVENTS = 6
+_RATES = (1e-3, 30e-3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usual:
+    """When the sensors of an array hear something, for sounds from where they usually come."""
+
+    arrival_seconds: Floats
+    """(sounds, sensors), around 0, NaN where one did not hear it."""
+    radius_seconds: float
+    """Sounds that differ by less come from about the same place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sounds:
+    """What several sensors heard lately."""
+
+    seconds: Numbers
+    """When, from the first window on."""
+    arrival_seconds: Floats
+    """(sounds, sensors)"""
+    blur: Numbers
+    """(sounds, sensors) how much less a sensor is like the others than they are like each other."""
+
+    def __getitem__(self, which: Mask) -> _Sounds:
+        return _Sounds(self.seconds[which], self.arrival_seconds[which], self.blur[which])
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @property
+    def lasting_seconds(self) -> float:
+        return float(np.ptp(self.seconds)) if len(self) else 0.0
+
+
+def usual(windows: Iterable[Relations]) -> Usual:
+    """Learn it from windows in most of which most sensors are well."""
+    kept: list[Floats] = []
+    every, n_seen, n_sensors = 1, 0, 0
+    for window in windows:
+        n_sensors = window.n_sensors
+        for row in window.arrival_seconds[_clearest(window)]:
+            n_seen += 1
+            if n_seen % every == 0:
+                kept.append(row)
+            if len(kept) >= 2 * _MOST_REFERENCES:  # every other one will do
+                kept, every = kept[::2], 2 * every
+    rows = np.array(kept, np.float32).reshape(-1, n_sensors)
+    if not len(rows):
+        return Usual(rows, 0.0)
+    radius = _NEAR * float(np.median(np.nanstd(rows, axis=1)))
+    neighbours = (_distances(rows, rows) < radius).sum(axis=1) - 1
+    common = rows[neighbours >= max(_NEIGHBOURS, _LEAST_SHARE * len(rows))]
+    return Usual(common[:: 1 + len(common) // (_MOST_REFERENCES + 1)], radius)
+
+
+def causes(
+    history: Sequence[Relations], known: Usual | None = None, standing: Mapping[str, Collection[int]] | None = None
+) -> dict[str, Found]:
+    """All checks, where one does not explain what another one found: evidence by cause and sensor.
+
+    `standing` are the sensors by cause that were found before and have not recovered: what was decided when a fault
+    began cannot always be decided again later.
+    """
+    standing = standing or {}
+    found = {"crosstalk": crosstalk(history, known), "polarity": polarity(history)}
+    found["rate_error"] = rate_error(history, known) if known else {}
+    moved = {*found["rate_error"], *standing.get("rate_error", ())}
+    exchanged = swapped(history, known, standing.get("swapped", ())) if known else {}
+    found["swapped"] = {} if moved & exchanged.keys() else exchanged
+    found |= {"stale": {}, "incoherent": {}}
+    for sensor, evidence in unrelated(history).items():
+        if sensor in moved:  # so late by now that it has left all lags
+            found["rate_error"].setdefault(sensor, evidence)
+        else:
+            found["stale" if evidence["activity_db"] > _ACTIVE_DB else "incoherent"][sensor] = evidence
+    return found
+
+
+def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found:
+    """Two sensors hear the same at once, even in quiet: the one that fits the others worse is the victim."""
+    found: Found = {}
+    for pair, (a, b) in enumerate(history[-1].pairs.tolist() if history else ()):
+        leaking = _leaking(history, pair)
+        if len(leaking) < _LEAK_WINDOWS:
+            continue
+        misfit = _misfit(leaking, a, b, known)
+        weakness = _likeness(leaking, b, apart_from=a) - _likeness(leaking, a, apart_from=b)
+        decided = misfit if abs(misfit) > _DECIDED[0] else weakness if abs(weakness) > _DECIDED[1] else 0.0
+        if decided:
+            victim, source = (a, b) if decided > 0 else (b, a)
+            at_once = float(np.median([window.at_once[:, pair] for window in leaking]))
+            found[victim] = {
+                "with_sensor": source, "correlation": at_once, "misfit": abs(misfit), "weakness": abs(weakness)
+            }  # fmt: skip
+    return found
+
+
+def polarity(history: Sequence[Relations]) -> Found:
+    """A sensor is the negative of all that it hears together with others, which agree among themselves."""
+    found: Found = {}
+    agreement, weight = _agreement(history[-_SIGN_WINDOWS:])
+    for sensor in range(len(agreement)):
+        others = np.flatnonzero(weight[sensor] > 0.05)
+        among = agreement[np.ix_(others, others)][np.triu_indices(len(others), 1)]
+        if len(others) >= 2 and (agreement[sensor, others] < -_SIGN).all() and (among > _SIGN).all():
+            found[sensor] = {"agreement": float(agreement[sensor, others].mean()), "with_sensors": len(others)}
+    return found
+
+
+def unrelated(history: Sequence[Relations]) -> Found:
+    """A sensor hears nothing of what others hear together."""
+    found: Found = {}
+    recent = history[-_DEAF_WINDOWS:]
+    for sensor in range(recent[0].n_sensors if recent else 0):
+        mine = (recent[0].pairs == sensor).any(axis=1)
+        witnessed = [w.known[sensor] & (np.abs(w.correlation[:, ~mine]) > _WITNESSED).any(axis=1) for w in recent]
+        heard = [np.isfinite(w.lag_seconds[:, mine]).any(axis=1) for w in recent]
+        n_witnessed, n_heard = np.sum(witnessed), np.sum(np.logical_and(witnessed, heard))
+        n_windows = sum(frames.any() for frames in witnessed)
+        if n_windows >= 4 and n_witnessed >= _DEAF_FRAMES and n_heard <= _DEAF_SHARE * n_witnessed:
+            activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
+            found[sensor] = {"others_heard": int(n_witnessed), "heard": int(n_heard), "activity_db": activity_db}
+    return found
+
+
+def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int] = ()) -> Found:
+    """Sounds come from nowhere usual, unless two sensors change places.
+
+    An array that looks the same when turned leaves two pairs to choose from. Then the walker tells: corrected, his
+    way goes on as it was before the exchange, or the pair that stands is taken.
+    """
+    sounds = _sounds(history[-HISTORY:])
+    recent = sounds.seconds >= EVERY_SECONDS * (len(history[-HISTORY:]) - _SWAP_SECONDS)
+    if recent.sum() < _SWAP_EVENTS or sounds[recent].lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
+        return {}
+    now = _nearness(sounds.arrival_seconds, known)
+    if np.median(now[recent]) < known.radius_seconds or sounds.blur[recent].mean(axis=0).max() > _BLUR_OF_SWAPPED:
+        return {}
+    improvements = _improvements(sounds, now, recent, known)
+    if not improvements:
+        return {}
+    best = max(improvements.values())
+    rivals = [pair for pair, improvement in improvements.items() if improvement > best - _AMBIGUOUS]
+    pair = _consistent(rivals, sounds, now, known) or next((p for p in rivals if set(p) == set(standing)), None)
+    if pair is None:
+        return {}
+    a, b = pair
+    evidence = {"improvement": improvements[pair], "events": int(recent.sum())}
+    return {a: {"with_sensor": b, **evidence}, b: {"with_sensor": a, **evidence}}
+
+
+def rate_error(history: Sequence[Relations], known: Usual) -> Found:
+    """What a sensor hears comes later and later than the others let expect, and stretched, thus blurred."""
+    longest = history[-max(_RATE_WINDOWS) :]
+    sounds = _sounds(longest)
+    if len(sounds) < _RATE_EVENTS or len(known.arrival_seconds) < _NEIGHBOURS:
+        return {}
+    for n_windows in _RATE_WINDOWS:
+        latest = sounds[sounds.seconds >= EVERY_SECONDS * (len(longest) - n_windows)]
+        if len(latest) >= _RATE_EVENTS and latest.lasting_seconds > 2 and (found := _drifting(latest, known)):
+            return found
+    return {}
+
+
+def _drifting(sounds: _Sounds, known: Usual) -> Found:
+    blur = sounds.blur.mean(axis=0)
+    sensor, radius = int(np.argmax(blur)), known.radius_seconds
+    late, miss = _lateness(sounds.arrival_seconds, sensor, known)
+    told = np.isfinite(late)
+    if blur[sensor] < _BLUR_OF_DRIFT or told.sum() < _RATE_EVENTS or np.median(miss[told]) > radius:
+        return {}
+    slope, at_end, error = _line(sounds.seconds[told], late[told])
+    if not (_RATES[0] < abs(slope) < _RATES[1] and error < radius and abs(at_end) > 4 * radius):
+        return {}
+    if abs(slope) * np.ptp(sounds.seconds[told]) < 5 * radius:
+        return {}
+    if blur[sensor] < _BLUR_ALONE and _exchange_explains(sounds.arrival_seconds, known):
+        return {}
+    return {sensor: {"rate_error": -slope, "late_seconds": at_end, "events": int(told.sum())}}
+
+
+def _line(seconds: Numbers, late: Numbers) -> tuple[float, float, float]:
+    """Slope, value at the end and median error of the line through most points."""
+    i, j = np.triu_indices(len(seconds), 1)
+    far = seconds[j] - seconds[i] > 0.9 * EVERY_SECONDS
+    slope = float(np.median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far]))
+    at_end = float(np.median(late + slope * (seconds[-1] - seconds)))
+    error = float(np.median(np.abs(late + slope * (seconds[-1] - seconds) - at_end)))
+    return slope, at_end, error
+
+
+def _lateness(rows: Floats, sensor: int, known: Usual) -> tuple[Numbers, Numbers]:
+    """How late a sensor hears sounds that the others hear from a usual place, NaN if it is not; how far from it."""
+    references = known.arrival_seconds[np.isfinite(known.arrival_seconds[:, sensor])]
+    if len(references) < _NEIGHBOURS:
+        return np.full(len(rows), np.nan), np.full(len(rows), np.inf)
+    others, there = _without(rows, sensor), _without(references, sensor)
+    distances = _distances(others, there)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBOURS]
+    miss = np.take_along_axis(distances, nearest, axis=1)[:, -1]
+    told = np.isfinite(miss)
+    late = np.full(len(rows), np.nan)
+    began = np.nanmean(others[told, None] - there[nearest[told]], axis=2)
+    late[told] = np.median(rows[told, None, sensor] - references[nearest[told], sensor] - began, axis=1)
+    return late, miss
+
+
+def _exchange_explains(rows: Floats, known: Usual) -> bool:
+    pairs = combinations(range(rows.shape[1]), 2)
+    return min(np.median(_nearness(_exchanged(rows, *pair), known)) for pair in pairs) < 1.5 * known.radius_seconds
+
+
+def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: Usual) -> dict[tuple[int, int], float]:
+    """By how much, on a logarithmic scale, sounds come closer to usual places if two sensors are exchanged."""
+    improvements = {}
+    for pair in combinations(range(sounds.arrival_seconds.shape[1]), 2):
+        there = _nearness(_exchanged(sounds.arrival_seconds, *pair), known)
+        gain = float(np.mean(np.log(_bounded(now, known) / _bounded(there, known))[recent]))
+        if gain > _IMPROVEMENT and np.median(there[recent]) < 1.5 * known.radius_seconds:
+            improvements[pair] = gain
+    return improvements
+
+
+def _consistent(
+    pairs: Sequence[tuple[int, int]], sounds: _Sounds, now: Numbers, known: Usual
+) -> tuple[int, int] | None:
+    """The pair whose exchange lets the walker go on straight; the only one if nothing is known of before."""
+    bends = {}
+    for pair in pairs:
+        corrected = _exchanged(sounds.arrival_seconds, *pair)
+        there = _nearness(corrected, known)
+        began = _change(_bounded(now, known), _bounded(there, known))
+        near = np.abs(sounds.seconds - sounds.seconds[min(began, len(sounds) - 1)]) < 3.5
+        if (now[:began][near[:began]] < 2 * known.radius_seconds).sum() < 3:
+            return pair if len(pairs) == 1 else None
+        way = np.where(np.arange(len(sounds))[:, None] < began, sounds.arrival_seconds, corrected)
+        bends[pair] = _bend(sounds.seconds[near], way[near])
+        if bends[pair] > _bend(sounds.seconds[near], sounds.arrival_seconds[near]):
+            del bends[pair]
+    ordered = sorted(bends, key=lambda pair: bends[pair])
+    if not ordered or (len(ordered) > 1 and bends[ordered[1]] < 1.3 * bends[ordered[0]]):
+        return None
+    return ordered[0]
+
+
+def _change(before: Numbers, after: Numbers) -> int:
+    """Where to go over from one list of costs to the other."""
+    costs = np.concatenate([[0], np.cumsum(before)]) + np.concatenate([np.cumsum(after[::-1])[::-1], [0]])
+    return int(np.argmin(costs))
+
+
+def _bend(seconds: Numbers, rows: Floats) -> float:
+    """Root mean square error of straight lines through the arrivals at all sensors that heard all sounds."""
+    heard = np.isfinite(rows).all(axis=0)
+    lines = np.column_stack([np.ones(len(seconds)), seconds])
+    whole = rows[:, heard].astype(np.float64)
+    error = whole - lines @ np.linalg.lstsq(lines, whole, rcond=None)[0]
+    return float(np.sqrt(np.mean(error**2))) if error.size else np.inf
+
+
+def _leaking(history: Sequence[Relations], pair: int) -> list[Relations]:
+    """The last windows in all of which two sensors hear the same at once."""
+    leaking: list[Relations] = []
+    for window in reversed(history[-HISTORY:]):
+        if abs(np.median(window.at_once[:, pair])) < _LEAK:
+            break
+        leaking.append(window)
+    return leaking[::-1]
+
+
+def _misfit(leaking: Sequence[Relations], a: int, b: int, known: Usual | None) -> float:
+    """How much better, on a logarithmic scale, the array does without a than without b."""
+    rows = np.concatenate([window.arrival_seconds[_clearest(window)] for window in leaking])
+    if known is None or len(known.arrival_seconds) < _NEIGHBOURS or not len(rows):
+        return 0.0
+    without_a, without_b = (_bounded(_nearness(_without(rows, sensor), known), known) for sensor in (a, b))
+    return float(np.mean(np.log(without_b / without_a)))
+
+
+def _likeness(windows: Sequence[Relations], sensor: int, *, apart_from: int) -> float:
+    """Mean correlation with the others."""
+    pairs = windows[0].pairs
+    mine = (pairs == sensor).any(axis=1) & ~(pairs == apart_from).any(axis=1)
+    return float(np.mean([np.abs(w.correlation[:, mine]).mean() for w in windows])) if mine.any() else 0.0
+
+
+def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:
+    """(sensors, sensors) mean sign of what pairs heard, from -1 to 1, the clearest first, and how clear it was."""
+    n_sensors = recent[0].n_sensors if recent else 0
+    signed, weight = np.zeros((n_sensors, n_sensors)), np.zeros((n_sensors, n_sensors))
+    for window in recent:
+        first, second = window.pairs.T
+        heard = np.isfinite(window.arrival_seconds)
+        clear = np.where(heard[:, first] & heard[:, second], window.correlation, 0).astype(np.float64) ** 4
+        signed[first, second] += (clear * np.sign(window.correlation)).sum(axis=0)
+        weight[first, second] += clear.sum(axis=0)
+    signed, weight = signed + signed.T, weight + weight.T
+    return signed / np.maximum(weight, 1e-12), weight
+
+
+def _sounds(windows: Sequence[Relations]) -> _Sounds:
+    """The clearest sounds of all windows, but for sensors into which others leak."""
+    n_sensors = windows[0].n_sensors if windows else 0
+    seconds, rows, blur = [np.zeros(0)], [np.zeros((0, n_sensors), np.float32)], [np.zeros((0, n_sensors))]
+    for number, window in enumerate(windows):
+        frames = _clearest(window)
+        seconds.append(number * EVERY_SECONDS + frames * HOP_SECONDS)
+        rows.append(np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames]))
+        blur.append(_blur(window, frames))
+    sounds = _Sounds(np.concatenate(seconds), np.concatenate(rows), np.concatenate(blur))
+    return sounds[np.isfinite(sounds.arrival_seconds).sum(axis=1) >= _needed(n_sensors)]
+
+
+def _needed(n_sensors: int) -> int:
+    """How many must hear a sound that is to tell a place."""
+    return max(3, min(_HEARD_BY, n_sensors))
+
+
+def _clearest(window: Relations) -> Indices:
+    """Frames in which most sensors hear something, and most clearly."""
+    heard = np.isfinite(window.arrival_seconds).sum(axis=1)
+    clear = heard + np.abs(window.correlation).sum(axis=1) / (len(window.pairs) + 1)
+    best = np.argsort(-clear, kind="stable")[:_EVENTS_PER_WINDOW]
+    return np.sort(best[heard[best] >= _needed(window.n_sensors)])
+
+
+def _leaks(window: Relations) -> Mask:
+    """Sensors that hear the same at once as another one, even in quiet."""
+    leaks = np.zeros(window.n_sensors, np.bool_)
+    leaks[window.pairs[np.quantile(np.abs(window.at_once), 0.6, axis=0) > _LEAK].ravel()] = True
+    return leaks
+
+
+def _blur(window: Relations, frames: Indices) -> Numbers:
+    mine = (window.pairs[:, :, None] == np.arange(window.n_sensors)).any(axis=1)
+    likeness = np.abs(window.correlation[frames]).astype(np.float64)
+    of_others, of_mine = likeness @ ~mine, likeness @ mine
+    blur: Numbers = of_others / np.maximum((~mine).sum(axis=0), 1) - of_mine / np.maximum(mine.sum(axis=0), 1)
+    return blur
+
+
+def _exchanged(rows: Floats, a: int, b: int) -> Floats:
+    changed = rows.copy()
+    changed[:, [a, b]] = rows[:, [b, a]]
+    return changed
+
+
+def _without(rows: Floats, sensor: int) -> Floats:
+    changed = rows.copy()
+    changed[:, sensor] = np.nan
+    return changed
+
+
+def _distances(rows: Floats, others: Floats) -> Numbers:
+    """(rows, others) root mean square of the differences of arrivals, whenever the sounds began."""
+    difference = rows[:, None].astype(np.float64) - others[None]
+    both = np.isfinite(difference)
+    n_both = both.sum(axis=2)
+    difference = np.where(both, difference, 0)
+    mean = difference.sum(axis=2) / np.maximum(n_both, 1)
+    square = (difference**2).sum(axis=2) / np.maximum(n_both, 1) - mean**2
+    return np.where(n_both >= 3, np.sqrt(np.maximum(square, 0)), np.inf)
+
+
+def _nearness(rows: Floats, known: Usual) -> Numbers:
+    """How far each sound is from where some usual ones come from."""
+    return np.partition(_distances(rows, known.arrival_seconds), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
+
+
+def _bounded(distances: Numbers, known: Usual) -> Numbers:
+    """Closer than near is as good as near, and further than far as bad as far."""
+    return np.clip(distances, known.radius_seconds / 2, 5 * known.radius_seconds)

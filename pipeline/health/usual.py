@@ -1,0 +1,103 @@
+"""What is usual for an array: how loud each sensor is between sounds, and how sound travels from one to the next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.events import Mask, Numbers
+from pipeline.health import together_checks
+from pipeline.health.measures import BANDS_HZ, Measures
+from pipeline.health.together_checks import Usual as UsualRelations
+
+_LEAST_SECONDS = 5
+_FIRST_SECONDS, _PART_SECONDS, _PARTS = 60, 600, 144  # a day of ten minutes each; sound has a daily cycle
+_MOST_WINDOWS = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usual:
+    """Learned from many seconds of mostly healthy sensors; a NaN stands for a sensor nobody knows."""
+
+    floor_db: Numbers  # (sensors, bands)
+    offset_db: Numbers  # (sensors, bands): how far each sensor's floor lies above the middle one
+    relations: UsualRelations | None = None
+
+    @classmethod
+    def nothing(cls, n_sensors: int) -> Usual:
+        """Before anything was heard: no sensor is known, and all are taken to be alike."""
+        shape = n_sensors, len(BANDS_HZ)
+        return cls(np.full(shape, np.nan), np.zeros(shape))
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {"floor_db": self.floor_db, "offset_db": self.offset_db}
+        if self.relations is not None:
+            arrays["arrival_seconds"] = self.relations.arrival_seconds
+            arrays["radius_seconds"] = np.array([self.relations.radius_seconds])
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Usual:
+        relations = None
+        if "arrival_seconds" in arrays:
+            relations = UsualRelations(arrays["arrival_seconds"], float(arrays["radius_seconds"][0]))
+        return cls(arrays["floor_db"], arrays["offset_db"], relations)
+
+
+def learn_usual(seconds: Sequence[Measures]) -> Usual | None:
+    """Medians over all seconds, which failures of less than half of the time do not move; None if there are few."""
+    if len(seconds) < _LEAST_SECONDS:
+        return None
+    floors = np.stack([one.floor_db for one in seconds])
+    relations = [one.relations for one in seconds if one.relations is not None]
+    every = -(-len(relations) // _MOST_WINDOWS) or 1
+    return Usual(
+        floor_db=_median(floors),
+        offset_db=np.nan_to_num(_median(floors - middle_db(floors))),
+        relations=together_checks.usual(relations[::every]) if relations else None,
+    )
+
+
+def middle_db(floors: Numbers) -> Numbers:
+    """Median over the sensors, which is the second to last axis but one: (..., sensors, bands)."""
+    return _median(floors, axis=-2, keepdims=True)
+
+
+def _median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers:
+    """Of what is there; NaN where there is nothing."""
+    hidden = np.ma.masked_invalid(values)
+    return np.asarray(np.ma.median(hidden, axis=axis, keepdims=keepdims).filled(np.nan), np.float64)
+
+
+class RunningUsual:
+    """What is usual, from what was learned before and from the last day, in bounded memory.
+
+    What was learned before speaks for the day before the stream began. How far sensors differ from each other is not
+    learned again, or a slow loss of gain would become usual.
+    """
+
+    def __init__(self, given: Usual | None, n_sensors: int) -> None:
+        self.current = given or Usual.nothing(n_sensors)
+        self._given = given
+        self._now: list[Numbers] = []
+        self._day: deque[Numbers] = deque([given.floor_db] * _PARTS if given else [], maxlen=_PARTS)
+
+    def learn(self, second: Measures, well: Mask) -> None:
+        """Take a second into account, of the sensors that are well."""
+        self._now.append(np.where(well[:, None], second.floor_db, np.nan))
+        if len(self._now) == _FIRST_SECONDS and not self._day:
+            self._settle([_median(np.stack(self._now))])
+        elif len(self._now) == _PART_SECONDS:
+            self._day.append(_median(np.stack(self._now)))
+            self._now.clear()
+            self._settle(self._day)
+
+    def _settle(self, parts: Sequence[Numbers] | deque[Numbers]) -> None:
+        floors = np.stack(parts)
+        offsets = self._given.offset_db if self._given else np.nan_to_num(_median(floors - middle_db(floors)))
+        self.current = Usual(_median(floors), offsets, self.current.relations)

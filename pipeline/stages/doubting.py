@@ -1,0 +1,73 @@
+"""Do all sensors together contradict what somebody said?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+
+from pipeline.conditions import Pattern
+from pipeline.events import AnomalyJudged, Decision, Labelled, Numbers, RecordingStarted, Role
+from pipeline.grid import Grid
+
+_LEAST_SEGMENTS = 3
+_LEAST_LOG_ODDS = log(1000)
+
+
+class Doubting:
+    """Compares decisions with labels: where every sensor that had a say is against the label, it is doubted, once.
+
+    Only segments inside the label that do not overlap each other count, and only if their log-odds add up to a
+    thousand to one.
+    """
+
+    accepts = (RecordingStarted, Labelled, Decision)
+
+    def __init__(self, grid: Grid, classes: Sequence[str]) -> None:
+        self._grid, self._classes = grid, tuple(classes)
+        self._labels: list[_Doubt] = []
+
+    def push(self, item: RecordingStarted | Labelled | Decision, /) -> list[object]:
+        if isinstance(item, RecordingStarted):
+            self._labels = []
+        elif isinstance(item, Labelled):
+            if item.label in self._classes:
+                self._labels.append(_Doubt(item, sign=1.0 if item.label == self._classes[1] else -1.0))
+        elif item.features.span.start % self._grid.segment == 0:
+            return [item, *(found for label in self._labels for found in label.compare(item))]
+        return [item]
+
+    def flush(self) -> list[object]:
+        self._labels = []
+        return []
+
+
+class _Doubt:
+    """What speaks against one label."""
+
+    def __init__(self, labelled: Labelled, *, sign: float) -> None:
+        self._labelled, self._sign = labelled, sign
+        self._against: Numbers = np.zeros(0)
+        self._segments, self._told = 0, False
+
+    def compare(self, decision: Decision) -> list[AnomalyJudged]:
+        span, label = decision.features.span, self._labelled
+        if self._told or span.start < label.span.start or span.stop > label.span.stop:
+            return []
+        used = np.array([role is Role.USED for role in decision.roles])
+        if not used.any():
+            return []
+        if not len(self._against):
+            self._against = np.zeros(len(used))
+        self._against += np.where(used, -self._sign * np.nan_to_num(decision.verdicts.log_odds), 0.0)
+        self._segments += 1
+        heard = self._against[self._against != 0]
+        total = float(heard.mean()) if len(heard) else 0.0
+        if self._segments < _LEAST_SEGMENTS or (heard <= 0).any() or total < _LEAST_LOG_ODDS:
+            return []
+        self._told = True
+        evidence = {"log_odds_against": total, "segments": float(self._segments)}
+        sensors = tuple(np.flatnonzero(self._against).tolist())
+        reason = f"all sensors together contradict the label {label.label!r}"
+        return [AnomalyJudged(span.stop, Pattern.DOUBTED_LABEL, sensors, evidence, reason)]

@@ -1,0 +1,113 @@
+"""What every second of sound is like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from pipeline.events import Block, Gap, Mask, RecordingStarted, Samples
+from pipeline.health.measures import Measures, measure, nothing_measured
+from pipeline.health.together import WINDOW_SECONDS, relations
+
+_DETAILED_GAP_SECONDS = 30  # the rest of a longer gap is measured at once, whether it lasts a minute or a week
+
+
+class Measuring:
+    """Measures of every second, put behind the last sample of that second.
+
+    Blocks are cut at whole seconds, so that whatever follows sees sound and measures in the same order, however the
+    source cut it. What no sensor delivered is measured, too: a gap is missing sound, not missing time.
+    """
+
+    accepts = (RecordingStarted, Block, Gap)
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._second: _Second | None = None
+
+    def push(self, item: RecordingStarted | Block | Gap, /) -> list[object]:
+        if isinstance(item, RecordingStarted):
+            self._second = _Second(len(item.sensors), self._rate_hz, start=0)
+            return [item]
+        if isinstance(item, Gap):
+            return [item, *self._silence(item)]
+        return list(self._sound(item))
+
+    def flush(self) -> list[object]:
+        self._second = None
+        return []
+
+    def _sound(self, block: Block) -> Iterator[Block | Measures]:
+        second = self._second
+        if second is None or block.start > second.position:
+            second = self._second = _Second(len(block.samples), self._rate_hz, start=block.start)
+        for start, stop in self._pieces(block.start, block.stop):
+            samples = block.samples[:, start - block.start : stop - block.start]
+            yield Block(start, samples, block.delivered)
+            yield from second.take(samples, np.isfinite(samples) & block.delivered[:, None])
+
+    def _silence(self, gap: Gap) -> Iterator[Measures]:
+        second = self._second
+        if second is None:
+            return
+        detailed = min(gap.stop, gap.start + _DETAILED_GAP_SECONDS * self._rate_hz)
+        for start, stop in self._pieces(gap.start, detailed):
+            yield from second.take_nothing(stop - start)
+        last = gap.stop // self._rate_hz * self._rate_hz
+        whole_seconds = ceil(second.position / self._rate_hz) * self._rate_hz
+        if last > whole_seconds:
+            yield from second.take_nothing(whole_seconds - second.position)
+            yield nothing_measured(whole_seconds, last, second.n_sensors)
+            self._second = second = _Second(second.n_sensors, self._rate_hz, start=last)
+        yield from second.take_nothing(gap.stop - second.position)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Cut at whole seconds."""
+        while start < stop:
+            end = min((start // self._rate_hz + 1) * self._rate_hz, stop)
+            yield start, end
+            start = end
+
+
+class _Second:
+    """The second being filled, and what was heard just before it."""
+
+    def __init__(self, n_sensors: int, rate_hz: int, *, start: int) -> None:
+        self._rate_hz, self.n_sensors = rate_hz, n_sensors
+        self._before = max(round(WINDOW_SECONDS * rate_hz) - rate_hz, 0)
+        self._samples = np.zeros((n_sensors, self._before + rate_hz), np.float32)
+        self._delivered = np.zeros(self._samples.shape, np.bool_)
+        self._begins_whole = start % rate_hz == 0
+        self.position = start
+
+    def take(self, samples: Samples, delivered: Mask) -> Iterator[Measures]:
+        """Samples that do not reach beyond this second; its measures when it is full."""
+        first = self._before + self.position % self._rate_hz
+        place = slice(first, first + samples.shape[1])
+        self._samples[:, place] = np.where(delivered, samples, np.float32(0))
+        self._delivered[:, place] = delivered
+        self.position += samples.shape[1]
+        if samples.shape[1] and self.position % self._rate_hz == 0:
+            if self._begins_whole:
+                yield self._measures()
+            self._begins_whole = True
+            self._keep_the_end()
+
+    def take_nothing(self, length: int) -> Iterator[Measures]:
+        shape = (self.n_sensors, length)
+        yield from self.take(np.zeros(shape, np.float32), np.zeros(shape, np.bool_))
+
+    def _measures(self) -> Measures:
+        now = slice(self._before, None)
+        delivered = self._delivered[:, now]
+        start = self.position - self._rate_hz
+        if not delivered.any():
+            return nothing_measured(start, self.position, self.n_sensors)
+        heard = relations(self._samples, self._delivered.all(axis=1), self._rate_hz)
+        return measure(self._samples[:, now], delivered, self._rate_hz, start=start, relations=heard)
+
+    def _keep_the_end(self) -> None:
+        for row in (self._samples, self._delivered):
+            row[:, : self._before] = row[:, self._rate_hz :]
