@@ -94,8 +94,12 @@ def share_at_rail(history: History, usual: Usual) -> Numbers:
 
 
 def clipped_share(history: History, usual: Usual) -> Numbers:
-    """Share of samples at full scale in a row, in five seconds."""
-    return _over(np.mean, history[-5:], "clipped")
+    """Share of samples at full scale in a row, in five seconds; a tenth of it where the floor is not raised, too.
+
+    Somebody who treads on the ground beside a sensor overdrives it for a moment; too much gain is never gone.
+    """
+    raised = np.fmax(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE)) > 6
+    return _over(np.mean, history[-5:], "clipped") * np.where(raised, 1.0, 0.1)
 
 
 def spikes_in_5_s(history: History, usual: Usual) -> Numbers:
@@ -120,6 +124,16 @@ def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:
         return np.full(len(levelled), np.nan)  # of two that differ, nobody knows which is wrong
     others = [middle_db(np.delete(levelled, sensor, axis=0))[0, band] for sensor in range(len(levelled))]
     return np.asarray(levelled[:, band] - others)
+
+
+def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
+    """How far the least rumble of six seconds lies above the most at the other sensors: gusts come and go."""
+    floors = np.stack([one.floor_db[:, LOW] for one in history[-6:]]) - usual.offset_db[:, LOW]
+    least, most = floors.min(axis=0), floors.max(axis=0)
+    if len(floors) < 6 or np.isfinite(most).sum() < 3:
+        return np.full(len(least), np.nan)
+    others = [np.nanmedian(np.delete(most, sensor)) for sensor in range(len(most))]
+    return np.asarray(least - others)
 
 
 def _floors(history: History) -> Numbers:
@@ -148,7 +162,9 @@ CHECKS = (
     _GAIN(Cause.LOW_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=-10, leave=-7, below=True),
     _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=-20, leave=-16, below=True),
     _GAIN(Cause.HIGH_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=15, leave=10),
-    _GAIN(Cause.HIGH_GAIN, "rumble_above_array_db", partial(above_array_db, band=LOW), enter=15, leave=10),
+    Check(
+        Cause.HIGH_GAIN, "rumble_above_array_db", rumble_above_array_db, 12, 8, confirm_seconds=1, looks_back_seconds=6
+    ),
     _GAIN(Cause.HIGH_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=30, leave=25),
     _GAIN(Cause.HIGH_GAIN, "alone_share", alone_share, enter=0.05, leave=0.02, confirm_seconds=3),
 )
