@@ -36,6 +36,8 @@ class Check:
     leave: float
     below: bool = False
     """Whether it is small numbers that are bad."""
+    blinds: bool = False
+    """Whether its sound cannot be compared with that of others meanwhile."""
     looks_back_seconds: int = 1
     """How many seconds the number speaks of."""
     confirm_seconds: int = 2
@@ -108,7 +110,7 @@ def spikes_in_5_s(history: History, usual: Usual) -> Numbers:
 
 
 def alone_share(history: History, usual: Usual) -> Numbers:
-    """Share of four seconds in which it is loud and nobody else hears anything like it."""
+    """Share of four seconds in which it crackles and nobody else hears anything like it."""
     return _over(np.mean, history[-4:], "alone")
 
 
@@ -147,18 +149,19 @@ def _over(summary: Callable[..., Numbers], history: History, name: str) -> Numbe
     return np.asarray(summary([getattr(one, name) for one in history], axis=0), np.float64)
 
 
+_SPOILT = partial(Check, blinds=True)
 _GAIN = partial(Check, looks_back_seconds=4)
 
 CHECKS = (
-    Check(Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, enter=5, leave=1, confirm_seconds=1),
-    Check(Cause.FLAT, "distinct_values", distinct_values, enter=2, leave=3, below=True),
-    Check(Cause.SILENT, "level_dbfs", level_dbfs, enter=-95, leave=-80, below=True),
-    Check(Cause.PEGGED, "share_at_rail", share_at_rail, enter=0.5, leave=0.25),
-    Check(Cause.GAP, "missing_share", missing_share, 0.002, 0.001, confirm_seconds=1, looks_back_seconds=3),
+    _SPOILT(Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, enter=5, leave=1, confirm_seconds=1),
+    _SPOILT(Cause.FLAT, "distinct_values", distinct_values, enter=2, leave=3, below=True),
+    _SPOILT(Cause.SILENT, "level_dbfs", level_dbfs, enter=-95, leave=-80, below=True),
+    _SPOILT(Cause.PEGGED, "share_at_rail", share_at_rail, enter=0.5, leave=0.25),
+    _SPOILT(Cause.GAP, "missing_share", missing_share, 0.002, 0.001, confirm_seconds=1, looks_back_seconds=3),
     Check(Cause.DC_OFFSET, "offset_of_full_scale", offset, 0.01, 0.005, looks_back_seconds=3),
-    Check(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
-    Check(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, confirm_seconds=1, looks_back_seconds=5),
-    Check(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
+    _SPOILT(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
+    _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, confirm_seconds=1, looks_back_seconds=5),
+    _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
     _GAIN(Cause.LOW_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=-10, leave=-7, below=True),
     _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=-20, leave=-16, below=True),
     _GAIN(Cause.HIGH_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=15, leave=10),
@@ -166,5 +169,5 @@ CHECKS = (
         Cause.HIGH_GAIN, "rumble_above_array_db", rumble_above_array_db, 12, 8, confirm_seconds=1, looks_back_seconds=6
     ),
     _GAIN(Cause.HIGH_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=30, leave=25),
-    _GAIN(Cause.HIGH_GAIN, "alone_share", alone_share, enter=0.05, leave=0.02, confirm_seconds=3),
+    _GAIN(Cause.HIGH_GAIN, "alone_share", alone_share, 0.05, 0.02, confirm_seconds=3, blinds=True),
 )

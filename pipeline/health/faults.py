@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from pipeline.conditions import Cause
-from pipeline.events import Evidence, FaultClosed, FaultOpened
+from pipeline.events import Evidence, FaultClosed, FaultOpened, Mask
 from pipeline.health import together_checks
-from pipeline.health.checks import Check, History
+from pipeline.health.checks import LONGEST_SECONDS, Check, History
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual
 
@@ -23,8 +24,8 @@ EXPLAINS: dict[Cause, set[Cause]] = {
     Cause.HUM_ONLY: {Cause.HIGH_GAIN},
     Cause.CLIPPING: {Cause.SPIKES},
     Cause.HIGH_GAIN: {Cause.SPIKES},
-    Cause.STALE: {Cause.HIGH_GAIN, Cause.INCOHERENT, Cause.RATE_ERROR},
-    Cause.RATE_ERROR: {Cause.HIGH_GAIN, Cause.STALE, Cause.INCOHERENT},
+    Cause.STALE: {Cause.LOW_GAIN, Cause.HIGH_GAIN, Cause.INCOHERENT, Cause.RATE_ERROR},
+    Cause.RATE_ERROR: {Cause.STALE, Cause.INCOHERENT},
 }
 RELATIONS = (
     Cause.CROSSTALK, Cause.POLARITY, Cause.RATE_ERROR, Cause.SWAPPED, Cause.STALE, Cause.INCOHERENT,
@@ -37,22 +38,24 @@ class Faults:
     """What is the matter with every sensor, second by second."""
 
     def __init__(self, checks: Sequence[Check], n_sensors: int) -> None:
-        self._watches: list[_Watch | _RelationWatch] = [_Watch(check, n_sensors) for check in checks]
+        self._watches = [_Watch(check, n_sensors) for check in checks]
+        self._spoilt: deque[Mask] = deque(maxlen=LONGEST_SECONDS)
         self._relations = {cause: _RelationWatch(cause, n_sensors) for cause in RELATIONS}
-        self._watches += self._relations.values()
         self._open: list[dict[Cause, _Fault]] = [{} for _ in range(n_sensors)]
+
+    @property
+    def _all(self) -> list[_Watch | _RelationWatch]:
+        return [*self._watches, *self._relations.values()]
 
     def causes(self, sensor: int) -> set[Cause]:
         return set(self._open[sensor])
 
     def update(self, history: History, usual: Usual) -> list[FaultOpened | FaultClosed]:
         """Look at the newest second; what opened and what closed."""
-        found = self._related(history, usual)
         for watch in self._watches:
-            if isinstance(watch, _RelationWatch):
-                watch.look(history[-1], found.get(watch.cause, {}))
-            else:
-                watch.look(history, usual)
+            watch.look(history, usual)
+        self._spoilt.append(np.any([watch.suspects for watch in self._watches if watch.check.blinds], axis=0))
+        self._compare(history, usual)
         for sensor in range(len(self._open)):
             self._forget_what_follows(sensor)
         changes: list[FaultOpened | FaultClosed] = []
@@ -60,15 +63,19 @@ class Faults:
             changes += self._changes(sensor, history[-1].stop)
         return changes
 
-    def _related(self, history: History, usual: Usual) -> dict[str, together_checks.Found]:
-        """What the sensors say of each other, in the seconds without a break."""
+    def _compare(self, history: History, usual: Usual) -> None:
+        """Hear what the sensors say of each other, in the seconds without a break."""
         windows = [one.relations for one in history]
         if None in windows:
             windows = windows[len(windows) - windows[::-1].index(None) :]
         if not windows:
-            return {}
+            return
         standing = {cause: np.flatnonzero(watch.active).tolist() for cause, watch in self._relations.items()}
-        return together_checks.causes([one for one in windows if one is not None], usual.relations, standing)
+        found = together_checks.causes([one for one in windows if one is not None], usual.relations, standing)
+        spoilt = set(np.flatnonzero(np.any(self._spoilt, axis=0)).tolist())
+        for cause, watch in self._relations.items():
+            clear = {s: told for s, told in found[cause].items() if not spoilt & {s, told.get("with_sensor")}}
+            watch.look(history[-1], clear)
 
     def _changes(self, sensor: int, now: int) -> list[FaultOpened | FaultClosed]:
         found = self._found(sensor)
@@ -87,15 +94,15 @@ class Faults:
 
     def _forget_what_follows(self, sensor: int) -> None:
         """What another fault explains is not seen until nothing of that fault is in sight any more."""
-        active = {watch.cause for watch in self._watches if watch.active[sensor]}
+        active = {watch.cause for watch in self._all if watch.active[sensor]}
         explained = set().union(*(EXPLAINS.get(cause, set()) for cause in active))
-        for watch in self._watches:
+        for watch in self._all:
             if watch.cause in explained:
                 watch.forget(sensor)
 
     def _found(self, sensor: int) -> dict[Cause, _Fault]:
         found: dict[Cause, _Fault] = {}
-        for watch in self._watches:
+        for watch in self._all:
             if watch.active[sensor]:
                 fault = watch.fault(sensor)
                 found[watch.cause] = fault.joined(found.get(watch.cause))
@@ -124,6 +131,11 @@ class _Watch:
         self._since, self._until = np.zeros(n_sensors, np.int64), np.zeros(n_sensors, np.int64)
         self._worst = np.full(n_sensors, np.nan)
         self._blind_seconds = np.zeros(n_sensors, np.int64)
+
+    @property
+    def suspects(self) -> Mask:
+        """Sensors with something to be confirmed, or confirmed."""
+        return self.active | (self._against > 0)
 
     def look(self, history: History, usual: Usual) -> None:
         now, values = history[-1], self.check.value(history, usual)

@@ -24,7 +24,7 @@ _MAINS_HZ = (50.0, 60.0)
 _HARMONICS = 6
 _SHORTEST_PAUSE_SECONDS = 0.004
 _ARRIVAL_FRAMES = 2  # a sound reaches sensors tens of metres apart within so many frames
-_LOUD_DB = -40.0
+_LOUD_DB = -28.0
 _ALONE_DB = 25.0
 _ABRUPT_STEPS = 2
 _SPIKE_MARGIN = 4.0
@@ -52,7 +52,7 @@ class Measures:
     pauses: Numbers  # share of samples that stand still for milliseconds in the midst of sound
     spikes: Numbers  # how many single samples lie far off their neighbours
     hum: Numbers  # power of mains harmonics in parts of the rest; 0 where there are no harmonics
-    alone: Numbers  # share of the time in which it is loud and nobody else hears anything like it
+    alone: Numbers  # share of the time in which it crackles and nobody else hears anything like it
     relations: Relations | None = None
 
     @property
@@ -195,10 +195,11 @@ def floors_db(sound: Samples, rate_hz: int) -> Numbers:
 
 
 def alone_shares(sound: Samples, rate_hz: int) -> Numbers:
-    """Share of frames in which a sensor is loud and far above all others, who would hear it, too, were it out there."""
+    """Share of frames in which a sensor crackles far above all others, who would hear it, too, were it out there."""
     if len(sound) < 2:
         return np.zeros(len(sound))
-    loud = _robust_levels_db(_frames(sound, round(_SHORT_FRAME_SECONDS * rate_hz)))
+    # Of the differences between samples: what crackles is white, what treads or blows is not.
+    loud = _robust_levels_db(_frames(np.diff(sound, axis=1), round(_SHORT_FRAME_SECONDS * rate_hz)))
     padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=-200.0)
     nearby = np.lib.stride_tricks.sliding_window_view(padded, 2 * _ARRIVAL_FRAMES + 1, axis=1).max(axis=2)
     second, first = np.sort(nearby, axis=0)[-2:]
