@@ -91,6 +91,11 @@ ModelDirectory = Annotated[
 ]
 Jobs = Annotated[int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")]
 Seed = Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")]
+Mask = Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")]
+Alpha = Annotated[float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")]
+AlarmsPerDay = Annotated[
+    float, typer.Option(metavar="N", help="So many false alarms p-values may give in a day, all sensors together.")
+]
 Resample = Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")]
 
 
@@ -350,22 +355,24 @@ def replay(
         Path, typer.Option(metavar="FILE", help="Where decisions go, one JSON object a line; - for standard output.")
     ] = Path("decisions.jsonl"),
     pattern: Pattern = None,
-    alpha: Annotated[
-        float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")
-    ] = 0.01,
+    alpha: Alpha = 0.01,
     confidence: Annotated[float, typer.Option(metavar="P", help="No label below this probability, 0.5 to 1.")] = 0.6,
     fusion: Annotated[
         str,
         typer.Option(metavar="NAME", help="votes: sensors decide and are weighed; features: one classifier for all."),
     ] = "votes",
-    mask: Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")] = None,
+    mask: Mask = None,
+    use_health: Annotated[
+        bool, typer.Option("--health/--no-health", help="Whether sensors in bad health lose their say.")
+    ] = True,
+    alarms_per_day: AlarmsPerDay = 1.0,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
             "--what-if",
             metavar="NAME=VALUE",
-            help="Decide again with mask=2, alpha=0.005, confidence=0.8 or fusion=features, into a file beside, "
-            "and show the difference; may be repeated.",
+            help="Decide again with mask=2, alpha=0.005, confidence=0.8, fusion=features or health=off, into a file "
+            "beside, and show the difference; may be repeated.",
         ),
     ] = None,
     resample: Resample = False,
@@ -391,7 +398,14 @@ def replay(
         from pipeline.service.what_if import changed
 
         choices = changed(
-            Choices(alpha=alpha, least_confidence=confidence, fusion=fusion), [f"mask={mask}"] if mask else []
+            Choices(
+                alpha=alpha,
+                least_confidence=confidence,
+                fusion=fusion,
+                health=use_health,
+                alarms_per_day=alarms_per_day,
+            ),
+            [f"mask={mask}"] if mask else [],
         )
         code = run_replay(
             recordings,
@@ -405,6 +419,54 @@ def replay(
             jobs=_processes(jobs),
             restart=restart,
             console=Console(stderr=str(out) == "-"),
+        )
+    raise typer.Exit(code)
+
+
+@app.command()
+@_flowing
+def health(
+    recordings: Recordings,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory of a model: its p-values and what is usual for it count, too."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Labels to be doubted where all sensors contradict them.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The report, one HTML file.")] = Path("health.html"),
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The findings as JSON.")] = None,
+    pattern: Pattern = None,
+    mask: Mask = None,
+    alpha: Alpha = 0.01,
+    alarms_per_day: AlarmsPerDay = 1.0,
+    resample: Resample = False,
+    jobs: Jobs = None,
+) -> None:
+    """How each sensor was: its states, what was the matter with it, since when, and what to do about it.
+
+    Works without a model and without labels: what is usual is then learned from the recordings themselves. Exit code
+    0: all was examined; 3: some sound could not be used; 4: nothing could be examined; 1: nothing was written.
+    """
+    from rich.console import Console
+
+    with _errors_for_people(continues=False):
+        from pipeline.service.assembly import Choices
+        from pipeline.service.health_command import run_health
+        from pipeline.service.what_if import changed
+
+        choices = Choices(alpha=alpha, alarms_per_day=alarms_per_day)
+        code = run_health(
+            recordings,
+            changed(choices, [f"mask={mask}"] if mask else []),
+            model=model,
+            labels=labels,
+            out=out,
+            json_file=json_file,
+            pattern=pattern,
+            resample=resample,
+            jobs=_processes(jobs),
+            console=Console(),
         )
     raise typer.Exit(code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import exp, isnan, log, sqrt
+from math import isnan, log, sqrt
 from typing import Any
 
 from pipeline.errors import SettingsError
@@ -61,8 +61,8 @@ class Drift:
     def __init__(self) -> None:
         from river.drift import ADWIN
 
-        self._windows: Any = ADWIN(delta=1e-4, clock=8)
-        self.active = False
+        self._windows: Any = ADWIN(delta=1e-4, clock=8)  # type: ignore[no-untyped-call]
+        self._changed = self.active = False
 
     def take(self, p_value: float) -> bool:
         """Take a p-value into account; whether drift began or ended with it."""
@@ -70,10 +70,11 @@ class Drift:
             return False
         before = self.active
         self._windows.update(-log(p_value))
-        if self._windows.drift_detected and self.mean > 1.5:
+        self._changed |= self._windows.drift_detected  # the mean follows in the next tests
+        if self._changed and self.mean > 1.5:
             self.active = True
         elif self.mean < 1.25:
-            self.active = False
+            self.active = self._changed = False
         return self.active != before
 
     @property
@@ -133,8 +134,3 @@ def combined(p_values: list[float]) -> float:
     """One p-value of several that may depend on each other in any way: twice their mean, at most 1."""
     known = [p for p in p_values if not isnan(p)]
     return min(1.0, 2 * sum(known) / len(known)) if known else float("nan")
-
-
-def average_time_to_alarm(height: float) -> float:
-    """Tests until a false alarm, at least."""
-    return exp(height)

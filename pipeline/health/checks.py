@@ -87,7 +87,7 @@ def offset(history: History, usual: Usual) -> Numbers:
     """How far the mean is from zero, in parts of full scale; what slow rumble explains is none."""
     mean = np.abs(_over(np.median, history[-3:], "offset"))
     rumble = 10 ** (np.maximum(_over(np.median, history[-3:], "level_db"), -200) / 20)
-    return np.where(mean > 0.2 * rumble, mean, 0.0) + 0 * mean
+    return np.where(mean <= 0.2 * rumble, 0.0, mean)
 
 
 def share_at_rail(history: History, usual: Usual) -> Numbers:
@@ -116,7 +116,7 @@ def alone_share(history: History, usual: Usual) -> Numbers:
 
 def above_own_db(history: History, usual: Usual, *, band: int) -> Numbers:
     """How far the noise floor of four seconds lies above what is usual for the sensor."""
-    return (_floors(history) - usual.floor_db)[:, band]
+    return np.asarray((_floors(history) - usual.floor_db)[:, band])
 
 
 def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:

@@ -18,13 +18,13 @@ _SOUND = set(Cause) - {Cause.CONTAMINATED, Cause.FLAPPING}
 EXPLAINS: dict[Cause, set[Cause]] = {
     Cause.NO_FRAMES: _SOUND - {Cause.NO_FRAMES},
     Cause.FLAT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
-    Cause.SILENT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.LOW_GAIN},
-    Cause.PEGGED: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.PEGGED},
+    Cause.SILENT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED, Cause.LOW_GAIN},
+    Cause.PEGGED: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
     Cause.GAP: {Cause.LOW_GAIN, Cause.SPIKES},
     Cause.HUM_ONLY: {Cause.HIGH_GAIN},
     Cause.CLIPPING: {Cause.SPIKES},
     Cause.HIGH_GAIN: {Cause.SPIKES},
-    Cause.STALE: {Cause.LOW_GAIN, Cause.HIGH_GAIN, Cause.INCOHERENT, Cause.RATE_ERROR},
+    Cause.STALE: {Cause.LOW_GAIN, Cause.HIGH_GAIN, Cause.INCOHERENT},
     Cause.RATE_ERROR: {Cause.STALE, Cause.INCOHERENT},
 }
 RELATIONS = (
@@ -70,7 +70,7 @@ class Faults:
             windows = windows[len(windows) - windows[::-1].index(None) :]
         if not windows:
             return
-        standing = {cause: np.flatnonzero(watch.active).tolist() for cause, watch in self._relations.items()}
+        standing = {str(cause): np.flatnonzero(watch.active).tolist() for cause, watch in self._relations.items()}
         found = together_checks.causes([one for one in windows if one is not None], usual.relations, standing)
         spoilt = set(np.flatnonzero(np.any(self._spoilt, axis=0)).tolist())
         for cause, watch in self._relations.items():

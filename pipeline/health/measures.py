@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ _SPIKE_NEIGHBOURS = 8
 _AROUND = np.delete(np.arange(2 * _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
+_LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,8 @@ def measure(
     samples: Samples, delivered: Mask, rate_hz: int, *, start: int, relations: Relations | None = None
 ) -> Measures:
     """All numbers of a second; `delivered` has a row for every sensor and a column for every sample."""
-    columns = {name: np.full(len(samples), np.nan) for name in _SINGLE}
+    samples = np.clip(samples, -_LARGEST, _LARGEST)
+    columns: dict[str, Any] = {name: np.full(len(samples), np.nan) for name in _SINGLE}
     columns["missing"] = 1 - delivered.mean(axis=1)
     for sensor in np.flatnonzero(delivered.any(axis=1)):
         x = samples[sensor, delivered[sensor]].astype(np.float64)
@@ -82,13 +85,14 @@ def measure(
         columns["hum"][whole] = hum_ratios(sound, rate_hz)
         columns["alone"][whole] = alone_shares(sound, rate_hz)
     stop = start + samples.shape[1]
-    return Measures(start=start, stop=stop, floor_db=floors, relations=relations, **columns)
+    return Measures(start, stop, floor_db=floors, relations=relations, **columns)
 
 
 def nothing_measured(start: int, stop: int, n_sensors: int) -> Measures:
     """A time in which no sensor delivered anything."""
-    columns = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
-    return Measures(start=start, stop=stop, floor_db=np.full((n_sensors, len(BANDS_HZ)), np.nan), **columns)
+    columns: dict[str, Any] = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
+    floors = np.full((n_sensors, len(BANDS_HZ)), np.nan)
+    return Measures(start, stop, floor_db=floors, **columns)
 
 
 def level_db(x: Numbers) -> float:

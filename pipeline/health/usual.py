@@ -70,8 +70,12 @@ def middle_db(floors: Numbers) -> Numbers:
 
 def _median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers:
     """Of what is there; NaN where there is nothing."""
-    hidden = np.ma.masked_invalid(values)
-    return np.asarray(np.ma.median(hidden, axis=axis, keepdims=keepdims).filled(np.nan), np.float64)
+    ordered = np.sort(values, axis=axis)  # NaN comes last
+    n = np.isfinite(values).sum(axis=axis, keepdims=True)
+    places = np.maximum((n - 1) // 2, 0), np.minimum(n // 2, values.shape[axis] - 1)
+    low, high = (np.take_along_axis(ordered, place, axis=axis) for place in places)
+    middle = np.where(n > 0, (low + high) / 2, np.nan)
+    return middle if keepdims else np.squeeze(middle, axis=axis)
 
 
 class RunningUsual:

@@ -86,7 +86,7 @@ def learned_health(model: Model, choices: Choices) -> list[Stage]:
 def whole_chain(model: Model, choices: Choices) -> Chain:
     """From blocks to decisions."""
     masking = Masking([sensor - 1 for sensor in choices.masked], model.n_sensors)
-    physics = [Measuring(model.grid.rate_hz), Inspection(model.usual)] if choices.health else []
+    physics: list[Stage] = [Measuring(model.grid.rate_hz), Inspection(model.usual)] if choices.health else []
     return Chain(
         masking,
         Fingerprint(),

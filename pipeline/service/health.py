@@ -173,7 +173,8 @@ class Examination:
         return chain if self.labels is None else Chain(Labelling(self._labelled(self.labels)), *chain.stages)
 
     def _labelled(self, labels: Labels) -> dict[str, list[Labelled]]:
-        rate_hz, told = self.sound.rate_hz, {}
+        rate_hz = self.sound.rate_hz
+        told: dict[str, list[Labelled]] = {}
         for label in labels:
             span = Span(round(label.start_seconds * rate_hz), round(label.end_seconds * rate_hz))
             told.setdefault(label.recording, []).append(Labelled(span, label.label))

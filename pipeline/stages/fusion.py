@@ -54,7 +54,8 @@ class Fusion:
             raise SettingsError(f"least_confidence={least_confidence} must be at least 0.5 and below 1; 0.6 is usual")
         self._classes, self._rule = tuple(classes), rule
         self._alpha, self._least_confidence = alpha, least_confidence
-        self.flush()
+        self._states: dict[int, State] = {}
+        self._off: set[int] = set()
 
     def push(self, item: Verdicts | StateChanged | TrustChanged, /) -> list[object]:
         if isinstance(item, Verdicts):
@@ -66,8 +67,7 @@ class Fusion:
         return [item]
 
     def flush(self) -> list[object]:
-        self._states: dict[int, State] = {}
-        self._off: set[int] = set()
+        self._states, self._off = {}, set()
         return []
 
     def _decide(self, verdicts: Verdicts) -> Decision:

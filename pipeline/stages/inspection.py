@@ -25,7 +25,8 @@ class Inspection:
 
     def __init__(self, usual: Usual | None = None) -> None:
         self._given = usual
-        self.flush()
+        self._faults: Faults | None = None
+        self._history: deque[Measures] = deque(maxlen=LONGEST_SECONDS)
 
     def push(self, second: Measures, /) -> list[object]:
         if self._faults is None:
@@ -39,8 +40,8 @@ class Inspection:
         return [*changes, *self._trust(second.stop), second]
 
     def flush(self) -> list[object]:
-        self._faults: Faults | None = None
-        self._history: deque[Measures] = deque(maxlen=LONGEST_SECONDS)
+        self._faults = None
+        self._history.clear()
         return []
 
     def _trust(self, sample: int) -> list[object]:

@@ -105,7 +105,7 @@ class _Second:
         start = self.position - self._rate_hz
         if not delivered.any():
             return nothing_measured(start, self.position, self.n_sensors)
-        heard = relations(self._samples, self._delivered.all(axis=1), self._rate_hz)
+        heard = relations(self._samples, np.asarray(self._delivered.all(axis=1)), self._rate_hz)
         return measure(self._samples[:, now], delivered, self._rate_hz, start=start, relations=heard)
 
     def _keep_the_end(self) -> None:
