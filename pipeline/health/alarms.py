@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from math import isnan, log, sqrt
 from typing import Any
@@ -73,7 +72,7 @@ class Drift:
         self._changed |= self._windows.drift_detected  # the mean follows in the next tests
         if self._changed and self.mean > 1.5:
             self.active = True
-        elif self.mean < 1.25:
+        elif self.active and self.mean < 1.25:
             self.active = self._changed = False
         return self.active != before
 
@@ -88,27 +87,35 @@ class Calibration:
 
     def __init__(self, alpha: float) -> None:
         self._alpha = alpha
-        self._refused: deque[bool] = deque(maxlen=_MOST_TRIALS)
+        self._refused = bytearray(_MOST_TRIALS)  # the last ones, in a ring
+        self._hits = self._trials = 0
         self.lost = False
 
     def take(self, p_value: float) -> bool:
         """Take a p-value into account; whether calibration was lost or regained with it."""
         if isnan(p_value):
             return False
-        self._refused.append(p_value <= self._alpha)
+        place, refused = self._trials % _MOST_TRIALS, p_value <= self._alpha
+        self._hits += refused - self._refused[place]
+        self._refused[place] = refused
+        self._trials += 1
         low, _ = self.interval
         before = self.lost
-        if len(self._refused) >= _LEAST_TRIALS:
+        if self._trials >= _LEAST_TRIALS:
             self.lost = low > (self._alpha if self.lost else 2 * self._alpha)
         return self.lost != before
 
     @property
     def realised(self) -> float:
-        return sum(self._refused) / max(len(self._refused), 1)
+        return self._hits / max(self._n, 1)
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(sum(self._refused), len(self._refused), z=_Z)
+        return wilson(self._hits, self._n, z=_Z)
+
+    @property
+    def _n(self) -> int:
+        return min(self._trials, _MOST_TRIALS)
 
 
 def wilson(hits: int, trials: int, *, z: float) -> tuple[float, float]:

@@ -160,7 +160,7 @@ CHECKS = (
     _SPOILT(Cause.GAP, "missing_share", missing_share, 0.002, 0.001, confirm_seconds=1, looks_back_seconds=3),
     Check(Cause.DC_OFFSET, "offset_of_full_scale", offset, 0.01, 0.005, looks_back_seconds=3),
     _SPOILT(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
-    _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, confirm_seconds=1, looks_back_seconds=5),
+    _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, looks_back_seconds=5),
     _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
     _GAIN(Cause.LOW_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=-10, leave=-7, below=True),
     _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=-20, leave=-16, below=True),

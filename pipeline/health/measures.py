@@ -57,6 +57,10 @@ class Measures:
     alone: Numbers  # share of the time in which it crackles and nobody else hears anything like it
     relations: Relations | None = None
 
+    def __post_init__(self) -> None:
+        for name in (*_SINGLE, "floor_db"):
+            getattr(self, name).flags.writeable = False
+
     @property
     def n_sensors(self) -> int:
         return len(self.missing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,20 +87,23 @@ class RunningUsual:
     def __init__(self, given: Usual | None, n_sensors: int) -> None:
         self.current = given or Usual.nothing(n_sensors)
         self._given = given
-        self._now: list[Numbers] = []
-        self._day: deque[Numbers] = deque([given.floor_db] * _PARTS if given else [], maxlen=_PARTS)
+        self._part = np.full((_PART_SECONDS, *self.current.floor_db.shape), np.nan)
+        self._day = np.full((_PARTS, *self.current.floor_db.shape), np.nan)
+        self._n_seconds = 0
+        if given is not None:
+            self._day[:] = given.floor_db
 
     def learn(self, second: Measures, well: Mask) -> None:
         """Take a second into account, of the sensors that are well."""
-        self._now.append(np.where(well[:, None], second.floor_db, np.nan))
-        if len(self._now) == _FIRST_SECONDS and not self._day:
-            self._settle([_median(np.stack(self._now))])
-        elif len(self._now) == _PART_SECONDS:
-            self._day.append(_median(np.stack(self._now)))
-            self._now.clear()
+        part, place = divmod(self._n_seconds, _PART_SECONDS)
+        self._part[place] = np.where(well[:, None], second.floor_db, np.nan)
+        self._n_seconds += 1
+        if place + 1 == _PART_SECONDS:
+            self._day[part % _PARTS] = _median(self._part)
             self._settle(self._day)
+        elif self._n_seconds == _FIRST_SECONDS and self._given is None:
+            self._settle(_median(self._part[:_FIRST_SECONDS])[None])
 
-    def _settle(self, parts: Sequence[Numbers] | deque[Numbers]) -> None:
-        floors = np.stack(parts)
+    def _settle(self, floors: Numbers) -> None:
         offsets = self._given.offset_db if self._given else np.nan_to_num(_median(floors - middle_db(floors)))
         self.current = Usual(_median(floors), offsets, self.current.relations)

@@ -108,12 +108,15 @@ class _Suspect:
         self.cusum, self.drift, self.calibration = Cusum(self.height), Drift(), Calibration(self.alpha)
 
     def take(self, p_value: float, own: float, start: int, stop: int, *, novel: bool) -> Iterator[object]:
-        if not novel:
-            yield from self._accuse(p_value, start, stop)
+        if novel:
+            return  # something new out there is nobody's fault
+        yield from self._accuse(p_value, start, stop)
+        if self.cusum.active:
+            return  # what lasts a moment is told as such: it is neither drift nor a false alarm
         if self.drift.take(own):
             evidence = {"mean_log_p": -self.drift.mean}
             yield self._fault(Cause.DRIFT, self.drift.active, start, stop, evidence)
-        if not self.cusum.active and self.calibration.take(p_value):
+        if self.calibration.take(p_value):
             low, high = self.calibration.interval
             lost, realised = self.calibration.lost, self.calibration.realised
             yield CalibrationChanged(stop, self.number, lost, self.alpha, realised, low, high)

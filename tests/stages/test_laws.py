@@ -7,18 +7,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.events import Cepstra, Features, RecordingStarted, Segment, TrustChanged
+from pipeline.conditions import Cause
+from pipeline.events import (
+    Block,
+    Cepstra,
+    FaultOpened,
+    Features,
+    Gap,
+    Labelled,
+    RecordingStarted,
+    Segment,
+    Span,
+    TrustChanged,
+)
 from pipeline.grid import Grid
 from pipeline.learners.array_screen import SensorPValues
 from pipeline.stages import (
     Chain,
     Classification,
+    Doubting,
     Fingerprint,
     Fusion,
+    Health,
+    Inspection,
+    Labelling,
     Masking,
+    Measuring,
     Mfcc,
     Projection,
     Screening,
+    Suspicion,
     Windowing,
 )
 from tests.stages import laws
@@ -71,7 +89,19 @@ CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
 FEATURES = laws.fed(projection(), CEPSTRA)
 SCREENED = laws.fed(Screening(Screen()), FEATURES)
 VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
+STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
+HOURS = [STARTED, *laws.cut(sound(60), 40_000), Gap(240_000, 400_000, "lost")]
+SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
+FAULTS = [FaultOpened(0, 0, 1, Cause.SPIKES), *SECONDS]
+LABELS = [Labelled(Span(0, 4000), "a")]
+DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS)
 STAGES = {
+    "measuring": (lambda: Measuring(4000), HOURS),
+    "inspection": (Inspection, SECONDS),
+    "health": (lambda: Health(4000), FAULTS),
+    "suspicion": (lambda: Suspicion(GRID), SCREENED),
+    "doubting": (lambda: Doubting(GRID, ("a", "b")), [STARTED, *LABELS, *DECISIONS]),
+    "labelling": (lambda: Labelling({"r": LABELS}), [STARTED] * 9),
     "windowing": (lambda: Windowing(GRID), [TrustChanged(0, np.array([True, False, False])), *BLOCKS]),
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
     "projection": (projection, CEPSTRA),
