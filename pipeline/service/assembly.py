@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pipeline.errors import UsageError
@@ -43,6 +44,12 @@ class Choices:
     def __post_init__(self) -> None:
         if self.fusion not in FUSIONS:
             raise UsageError(f"fusion={self.fusion!r} must be one of {', '.join(FUSIONS)}")
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Choices:
+        """Those that `as_dict` told, among other things."""
+        values = {field.name: told[field.name] for field in fields(cls)}
+        return cls(**values | {"masked": tuple(told["masked"])})
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -69,7 +69,7 @@ class Place:
             raise UsageError(f"{path} is not a file of decisions; give one that gemmed replay wrote")
         if event is None or event["type"] != "decision":
             raise UsageError(f'{path} line {number} is not a decision; look for lines with "type":"decision"')
-        choices = Choices(header["alpha"], header["least_confidence"], header["fusion"], tuple(header["masked"]))
+        choices = Choices.from_dict(header)
         return cls(event["recording"], event["start_sample"], None, choices, header["model"], event)
 
     @classmethod

@@ -124,6 +124,7 @@ def test_every_line_obeys_the_schema(decisions, model, tmp_path):
     for event in found:
         validator.validate(event)
     expected = {"gap", "source_trouble", "trust_changed", "decision", "recording_finished", "replay_finished"}
+    expected |= {"fault_opened", "fault_closed", "state_changed"}
     assert expected <= {event["type"] for event in found}
 
 
@@ -156,7 +157,7 @@ def test_a_masked_sensor_has_no_say_and_the_others_keep_their_places(decisions, 
     assert f"with mask=2: {changed} of {len(before)} decisions have another label" in done.stdout
     for a, b in zip(before, after, strict=True):
         assert b["weights"][1] == 0
-        assert b["roles"][1] == "masked"
+        assert b["roles"][1] == "off"
         if a["window_start_sample"] == b["window_start_sample"]:
             assert a["margins"] == b["margins"]
             assert a["p_own"] == b["p_own"]
