@@ -360,8 +360,13 @@ def _time_label(seconds: float, began: datetime | None) -> Callable[[float], str
     if seconds < 120:
         return lambda at: f"{at:g} s" if at == int(at) else f"{at:.1f} s"
     if seconds < 7200:
-        return lambda at: f"{int(at) // 60}:{int(at) % 60:02d} min"
-    return lambda at: f"{int(at) // 3600}:{int(at) // 60 % 60:02d} h"
+        return lambda at: _with_fraction(round(at), "min")
+    return lambda at: _with_fraction(round(at / 60), "h")
+
+
+def _with_fraction(sixtieths: int, unit: str) -> str:
+    whole, rest = divmod(sixtieths, 60)
+    return f"{whole}:{rest:02d} {unit}" if rest else f"{whole} {unit}"
 
 
 def _later(began: datetime, seconds: float) -> datetime:

@@ -296,11 +296,16 @@ def _episode(sensor: SensorHealth, episode: Episode, began: datetime | None) -> 
         sensor_name(sensor).removeprefix("Sensor "),
         together([_badge_of(episode.cause), tag("span", episode.cause.meaning, class_="meaning")]),
         moment(episode.start_seconds, began),
-        moment(episode.end_seconds, began) + (", not over" if episode.still_open else ""),
+        together([moment(episode.end_seconds, began), *_not_over(episode)]),
         duration_words(episode.end_seconds - episode.start_seconds),
         evidence_words(episode.evidence),
         episode.cause.cure,
     )
+
+
+def _not_over(episode: Episode) -> Iterator[Markup]:
+    if episode.still_open:
+        yield tag("span", "not over", class_="meaning")
 
 
 def _badge_of(cause: Cause) -> Markup:

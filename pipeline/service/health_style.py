@@ -36,10 +36,10 @@ table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant
 caption { padding: .75rem 0 .25rem; font-size: .95rem; color: var(--soft); }
 th, td { text-align: left; vertical-align: top; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--rule); }
 th { color: var(--soft); font-weight: 600; overflow-wrap: normal; }
-td:is([data-of=sensor], [data-of=available], [data-of=heard], [data-of=from], [data-of=for], [data-of=when]) {
-  white-space: nowrap;
-}
+td:is([data-of=available], [data-of=heard], [data-of=for]) { white-space: nowrap; }
+td:is([data-of=from], [data-of=to], [data-of=when]) { overflow-wrap: normal; }
 td:is([data-of=evidence], [data-of="what to do"]) { min-width: 11rem; }
+td[data-of=sensor] { min-width: 5rem; }
 .meaning { display: block; color: var(--soft); }
 .badge { display: inline-flex; align-items: flex-end; gap: .35rem; white-space: nowrap; margin-right: .9rem; }
 .badge .cell { margin-bottom: .3rem; }
