@@ -128,6 +128,16 @@ def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:
     return np.asarray(levelled[:, band] - others)
 
 
+def louder_than_array_db(history: History, usual: Usual) -> Numbers:
+    """How far its floor lies above that of the others; it must be louder than itself, too, or they are too quiet."""
+    return np.fmin(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE) + 9)
+
+
+def softer_than_array_db(history: History, usual: Usual) -> Numbers:
+    """Likewise below; it must be softer than itself, too, or they are too loud."""
+    return np.fmax(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE) - 5)
+
+
 def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
     """How far the least rumble of six seconds lies above the most at the other sensors: gusts come and go."""
     floors = np.stack([one.floor_db[:, LOW] for one in history[-6:]]) - usual.offset_db[:, LOW]
@@ -162,9 +172,9 @@ CHECKS = (
     _SPOILT(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
     _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, looks_back_seconds=5),
     _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
-    _GAIN(Cause.LOW_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=-10, leave=-7, below=True),
-    _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=-20, leave=-16, below=True),
-    _GAIN(Cause.HIGH_GAIN, "above_array_db", partial(above_array_db, band=MIDDLE), enter=15, leave=10),
+    _GAIN(Cause.LOW_GAIN, "above_array_db", softer_than_array_db, -10, -7, below=True, confirm_seconds=3),
+    _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), -20, -16, below=True, confirm_seconds=3),
+    _GAIN(Cause.HIGH_GAIN, "above_array_db", louder_than_array_db, enter=15, leave=10),
     Check(
         Cause.HIGH_GAIN, "rumble_above_array_db", rumble_above_array_db, 12, 8, confirm_seconds=1, looks_back_seconds=6
     ),

@@ -27,11 +27,11 @@ EXPLAINS: dict[Cause, set[Cause]] = {
     Cause.STALE: {Cause.LOW_GAIN, Cause.HIGH_GAIN, Cause.INCOHERENT},
     Cause.RATE_ERROR: {Cause.STALE, Cause.INCOHERENT},
 }
+"""While the first is open, nothing can be said of the others: they follow from it, or cannot be measured."""
 RELATIONS = (
     Cause.CROSSTALK, Cause.POLARITY, Cause.RATE_ERROR, Cause.SWAPPED, Cause.STALE, Cause.INCOHERENT,
 )  # fmt: skip
 _CLEAR_SECONDS = 6
-"""While the first is open, nothing can be said of the others: they follow from it, or cannot be measured."""
 
 
 class Faults:
@@ -118,7 +118,13 @@ class _Fault:
     def joined(self, other: _Fault | None) -> _Fault:
         if other is None:
             return self
-        return _Fault(min(self.since, other.since), max(self.until, other.until), {**self.evidence, **other.evidence})
+        more = {name: value for name, value in self.evidence.items() if name != "limit"}
+        return _Fault(min(self.since, other.since), max(self.until, other.until), {**other.evidence, **more})
+
+
+def _for_people(evidence: Evidence) -> Evidence:
+    """They count sensors from 1."""
+    return {name: value + 1 if name == "with_sensor" else value for name, value in evidence.items()}
 
 
 class _Watch:
@@ -180,7 +186,7 @@ class _RelationWatch:
         for sensor, evidence in found.items():
             if self._blind_seconds[sensor]:
                 continue
-            fault = _Fault(now.start, now.stop, evidence)
+            fault = _Fault(now.start, now.stop, _for_people(evidence))
             known = self._faults.get(sensor) if self.active[sensor] else None
             self._faults[sensor] = fault if known is None else _Fault(known.since, now.stop, known.evidence)
             self.active[sensor] = True

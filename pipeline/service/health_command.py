@@ -62,7 +62,9 @@ def run_health(
         task.chain()  # refuses choices that cannot be, before anything is examined
         found = examine(listing.recordings, task, jobs=jobs, bar=bar)
     facts = _facts(found, choices, loaded)
-    write_whole(out, report_html(found, title=_title(recordings), facts=facts).encode())
+    write_whole(
+        out, report_html(found, title=_title(recordings), facts=facts, alpha=choices.alpha if model else None).encode()
+    )
     if json_file is not None:
         content = {"recordings": [one.as_dict() for one in found]}
         write_whole(json_file, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())

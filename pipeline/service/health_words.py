@@ -54,10 +54,6 @@ def _milliseconds(value: float) -> str:
     return f"{number(1000 * value)} ms"
 
 
-def _ordinal(value: float) -> str:
-    return str(round(value) + 1)  # evidence counts sensors from 0, people from 1
-
-
 _NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds_without_sound": ("nothing came for", _seconds),
     "distinct_values": ("different values", number),
@@ -71,8 +67,8 @@ _NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
     "above_array_db": ("noise floor above the others", _decibel),
     "above_own_db": ("noise floor above its usual one", _decibel),
     "rumble_above_array_db": ("rumble above the others", _decibel),
-    "alone_share": ("loud while the others are not", percent),
-    "with_sensor": ("together with sensor", _ordinal),
+    "alone_share": ("crackles alone", percent),
+    "with_sensor": ("together with sensor", number),
     "correlation": ("correlation", number),
     "misfit": ("misfit", number),
     "weakness": ("weakness", number),

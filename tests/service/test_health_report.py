@@ -345,7 +345,7 @@ def test_a_recording_that_broke_off_is_as_long_as_it_was_heard():
         (SILENCE, "level: no sound (limit -95 dBFS)"),
         ({"level_dbfs": -97.105, "limit": -95.0}, "level: -97.1 dBFS (limit -95 dBFS)"),
         ({"clipped_share": 0.031266, "limit": 0.0001}, "clipped: 3.13 % (limit 0.01 %)"),
-        ({"with_sensor": 0.0, "events": 9.0}, "together with sensor: 1; sounds: 9"),
+        ({"with_sensor": 1.0, "events": 9.0}, "together with sensor: 1; sounds: 9"),
         ({"rings_of_saturn": 7.0}, "rings_of_saturn: 7"),
         ({"rings_of_saturn": None, "limit": 3.0}, "rings_of_saturn: cannot be told (limit 3)"),
         ({"limit": 3.0}, "limit: 3"),
