@@ -139,20 +139,23 @@ def softer_than_array_db(history: History, usual: Usual) -> Numbers:
 
 
 def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
-    """How far the least rumble of six seconds lies above the most at the other sensors: gusts come and go."""
-    floors = np.stack([one.floor_db[:, LOW] for one in history[-6:]]) - usual.offset_db[:, LOW]
-    least, most = floors.min(axis=0), floors.max(axis=0)
-    if len(floors) < 6 or np.isfinite(most).sum() < 3:
+    """How far the least rumble of six seconds lies above the most at the other sensors: gusts come and go.
+
+    It must have risen above its usual rumble, too, or the others are too quiet.
+    """
+    floors = np.stack([one.floor_db for one in history[-6:]])
+    least, most = floors.min(axis=0), np.fmax.reduce(floors) - usual.offset_db
+    if len(floors) < 6 or np.isfinite(most[:, LOW]).sum() < 3:
         return np.full(len(least), np.nan)
-    others = [np.nanmedian(np.delete(most, sensor)) for sensor in range(len(most))]
-    return np.asarray(least - others)
+    others = [middle_db(np.delete(most, sensor, axis=0))[0] for sensor in range(len(most))]
+    return np.asarray(np.fmin(least - usual.offset_db - others, least - usual.floor_db + 3)[:, LOW])
 
 
 def _floors(history: History) -> Numbers:
     """The lowest of four seconds: what comes and goes is sound, not floor."""
     if len(history) < 4:
         return np.full_like(history[-1].floor_db, np.nan)
-    return np.asarray(np.min([one.floor_db for one in history[-4:]], axis=0))
+    return np.asarray(np.fmin.reduce([one.floor_db for one in history[-4:]]))
 
 
 def _over(summary: Callable[..., Numbers], history: History, name: str) -> Numbers:

@@ -21,6 +21,7 @@ MANY_VALUES = 16
 _FRAME_SECONDS = 0.05
 _SHORT_FRAME_SECONDS = 0.025
 _FLOOR_QUANTILE = 0.1
+_NO_FLOOR = 1e-14  # of full scale: no converter is so quiet, it is rounding
 _MAINS_HZ = (50.0, 60.0)
 _HARMONICS = 6
 _SHORTEST_PAUSE_SECONDS = 0.004
@@ -46,7 +47,7 @@ class Measures:
     stop: int
     missing: Numbers  # share of samples that were not delivered
     level_db: Numbers  # dB of full scale without the mean; -inf, never 0, where nothing moves
-    floor_db: Numbers  # (sensors, bands): what is left between sounds
+    floor_db: Numbers  # (sensors, bands): what is left between sounds; NaN where nothing is
     offset: Numbers  # mean, in parts of full scale
     values: Numbers  # distinct sample values, counted up to MANY_VALUES
     at_rail: Numbers  # share of samples at full scale
@@ -199,7 +200,7 @@ def floors_db(sound: Samples, rate_hz: int) -> Numbers:
     scale = 2 / (length * float(np.square(window, dtype=np.float64).sum()))
     bands = [np.square(np.abs(spectra[:, :, (hz >= low) & (hz < high)])).sum(axis=2) for low, high in BANDS_HZ]
     quiet = np.sort(bands, axis=2)[:, :, round(_FLOOR_QUANTILE * (frames.shape[1] - 1))] * scale
-    return np.asarray(10 * np.log10(np.maximum(quiet.T, 1e-20)), np.float64)
+    return np.asarray(10 * np.log10(np.where(quiet.T > _NO_FLOOR, quiet.T, np.nan)), np.float64)
 
 
 def alone_shares(sound: Samples, rate_hz: int) -> Numbers:

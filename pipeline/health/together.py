@@ -36,7 +36,8 @@ _LEAST_CORRELATION = 0.22
 _CLOSURE_SECONDS = 1.5e-3
 _STRETCHES = np.array([0, 2.5, 5, 8, 11, 14, 17, 20, -2.5, -5, -8, -11, -14, -17, -20]) * 1e-3
 _STRETCH_FRAMES = 2
-_CLEAR, _BLURRED, _SHARPENED = 0.5, 0.08, 0.08
+_CLEAR, _BLURRED, _SHARPENED = 0.4, 0.1, 0.08
+_FINER = 2  # steps of lag, lest a peak falls between two
 _ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones only
 _NEXT_ONES = 3
 
@@ -122,11 +123,11 @@ def _sounding(samples: Floats) -> Mask:
 def _framed(samples: Floats, rate_hz: int) -> Floats:
     """(sensors, frames, samples), tapered, each sensor scaled to 1 lest squares overflow."""
     hop = round(HOP_SECONDS * rate_hz)
-    largest = np.abs(samples).max(axis=1, keepdims=True)
-    scaled = samples / np.where(largest > 0, largest, np.float32(1))
+    largest: Floats = np.abs(samples).max(axis=1, keepdims=True)
+    scaled = samples / np.maximum(largest, np.float32(1e-30))
     frames = np.lib.stride_tricks.sliding_window_view(scaled, 2 * hop, axis=1)[:, ::hop]
-    taper = np.hanning(2 * hop + 1)[:-1].astype(np.float32)
-    return frames * taper
+    tapered: Floats = np.multiply(frames, np.hanning(2 * hop + 1)[:-1], dtype=np.float32)
+    return tapered
 
 
 def _used_bins(rate_hz: int) -> tuple[int, int]:
@@ -155,7 +156,7 @@ def _likeness(white: Spectra, pairs: Indices) -> tuple[Floats, Floats, Floats]:
     from scipy.fft import irfft, next_fast_len
 
     first, second = pairs.T
-    size = next_fast_len(2 * white.shape[2], real=True)
+    size = next_fast_len(_FINER * 2 * white.shape[2], real=True)
     step_seconds = 2 * HOP_SECONDS / size
     reach = round(LARGEST_LAG_SECONDS / step_seconds)
     cross = irfft(white[second] * white[first].conj(), n=size, axis=2) * np.float32(size / 2)
@@ -170,16 +171,13 @@ def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -
     """Least squares over the pairs whose lags add up around a triangle."""
     ab, bc, ac = (lag[:, side] for side in triangles.T)
     closed = np.abs(ab + bc - ac) < _CLOSURE_SECONDS
-    agreed = np.zeros(lag.shape, np.bool_)
-    for side in triangles.T:
-        np.logical_or.at(agreed, (slice(None), side), closed)
-    linked = np.zeros((len(lag), n_sensors, n_sensors))
-    later = np.zeros((len(lag), n_sensors))
+    sides = (triangles[:, :, None] == np.arange(len(pairs))).any(axis=1)
+    agreed = closed.astype(np.float64) @ sides > 0
     first, second = pairs.T
+    linked = np.zeros((len(lag), n_sensors, n_sensors))
     linked[:, first, second] = linked[:, second, first] = agreed
-    delay = np.where(agreed, lag, 0).astype(np.float64)
-    np.add.at(later, (slice(None), second), delay)
-    np.add.at(later, (slice(None), first), -delay)
+    ends = (pairs[:, 1:] == np.arange(n_sensors)) * 1.0 - (pairs[:, :1] == np.arange(n_sensors))
+    later = np.where(agreed, lag, 0).astype(np.float64) @ ends
     member = _largest_group(linked)
     inside = linked * (member[:, :, None] & member[:, None, :])
     laplacian = inside.sum(axis=2)[:, :, None] * np.eye(n_sensors) - inside
@@ -196,18 +194,20 @@ def _largest_group(linked: NDArray[np.float64]) -> Mask:
     for _ in range(n_sensors.bit_length()):
         reached = np.minimum(reached @ reached, 1)
     largest = reached.sum(axis=2).argmax(axis=1)
-    group: Mask = reached[np.arange(len(linked)), largest] > 0
-    return group & (group.sum(axis=1, keepdims=True) > 1)
+    group = reached[np.arange(len(linked)), largest] > 0
+    several: Mask = group & (group.sum(axis=1, keepdims=True) > 1)
+    return several
 
 
 def _stretch(white: Spectra, correlation: Floats, pairs: Indices) -> Floats:
     """Of the sensor that is least like the others although these are like each other, whose clock may be wrong."""
     stretch = np.full(len(white), np.nan, np.float32)
     clear, blur = blurring(correlation, pairs, len(white))
-    blur = np.where(clear > _CLEAR, blur, 0)
-    sensor = int(blur.mean(axis=0).argmax())
+    heard = clear > _CLEAR
+    mean_blur = (blur * heard).sum(axis=0) / np.maximum(heard.sum(axis=0), 1)
+    sensor = int(mean_blur.argmax())
     frames = np.argsort(-clear[:, sensor], kind="stable")[:_STRETCH_FRAMES]
-    frames = frames[blur[frames, sensor] > _BLURRED]
+    frames = frames[heard[frames, sensor] & (mean_blur[sensor] > _BLURRED)]
     partners = pairs[(pairs == sensor).any(axis=1)].sum(axis=1) - sensor
     if not len(frames) or len(partners) < 2:
         return stretch

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.health.together import EVERY_SECONDS, HOP_SECONDS, Floats, Indices, Mask, Relations
+from pipeline.health.together import EVERY_SECONDS, HOP_SECONDS, Floats, Indices, Mask, Relations, blurring
 
 Numbers: TypeAlias = NDArray[np.float64]
 Evidence: TypeAlias = dict[str, float]
@@ -32,17 +32,19 @@ _EVENTS_PER_WINDOW = 3
 _HEARD_BY = 4  # sensors, or all of three: fewer delays fit too many places
 _LEAK = 0.25  # correlation at once, of independent noise a few hundredths
 _LEAK_WINDOWS = 3
-_DECIDED = (0.2, 0.01)  # misfit and weakness that tell the victim of a leak from its source
+_STRANGE, _WEAKNESS = 0.2, 3.0  # what tells the victim of a leak from its source
 _SIGN_WINDOWS = 3
 _SIGN = 0.5
-_DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.05, 0.5
-_ACTIVE_DB = 6.0
+_DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.1, 0.5
+_FAINT = 0.6
+_ACTIVE_DB = 5.0
 _SWAP_SECONDS, _SWAP_EVENTS = 5, 6
-_IMPROVEMENT, _AMBIGUOUS = 0.7, 0.35
-_BLUR_OF_SWAPPED, _BLUR_OF_DRIFT, _BLUR_ALONE = 0.2, 0.05, 0.15
-_RATE_WINDOWS = (3, 4, 5, 6, 8)
-_RATE_EVENTS = 6
-_RATES = (1e-3, 30e-3)
+_IMPROVEMENT, _AMBIGUOUS = 0.7, 0.5
+_BLUR_OF_SWAPPED, _BLUR_OF_DRIFT = 0.2, 0.08
+_STRETCH_WINDOWS, _STRETCH_LEAST, _LEAST_STRETCH, _STRETCH_ALIKE = 6, 3, 0.004, 0.0035
+_RATE_WINDOWS = (4, 5, 6, 8)
+_RATE_EVENTS, _RATE_LEAST = 6, 4  # sounds, and windows with sounds
+_RATES = (1e-3, 15e-3)  # beyond, sound is too blurred to be heard as the same
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +65,7 @@ class _Sounds:
     """When, from the first window on."""
     arrival_seconds: Floats
     """(sounds, sensors)"""
-    blur: Numbers
+    blur: Floats
     """(sounds, sensors) how much less a sensor is like the others than they are like each other."""
 
     def __getitem__(self, which: Mask) -> _Sounds:
@@ -89,7 +91,7 @@ def usual(windows: Iterable[Relations]) -> Usual:
                 kept.append(row)
             if len(kept) >= 2 * _MOST_REFERENCES:  # every other one will do
                 kept, every = kept[::2], 2 * every
-    rows = np.array(kept, np.float32).reshape(-1, n_sensors)
+    rows = np.array(kept, np.float32).reshape(len(kept), n_sensors)
     if not len(rows):
         return Usual(rows, 0.0)
     radius = _NEAR * float(np.median(np.nanstd(rows, axis=1)))
@@ -108,16 +110,18 @@ def causes(
     """
     standing = standing or {}
     found = {"crosstalk": crosstalk(history, known), "polarity": polarity(history)}
-    found["rate_error"] = rate_error(history, known) if known else {}
+    found["rate_error"] = rate_error(history, known)
     moved = {*found["rate_error"], *standing.get("rate_error", ())}
-    exchanged = swapped(history, known, standing.get("swapped", ())) if known else {}
-    found["swapped"] = {} if moved & exchanged.keys() else exchanged
+    # Sounds that come late at one sensor seem to come from elsewhere.
+    found["swapped"] = swapped(history, known, standing.get("swapped", ())) if known and not moved else {}
     found |= {"stale": {}, "incoherent": {}}
     for sensor, evidence in unrelated(history).items():
         if sensor in moved:  # so late by now that it has left all lags
             found["rate_error"].setdefault(sensor, evidence)
-        else:
-            found["stale" if evidence["activity_db"] > _ACTIVE_DB else "incoherent"][sensor] = evidence
+        elif evidence["activity_db"] > _ACTIVE_DB:
+            found["stale"][sensor] = evidence
+        elif evidence["others_heard"] >= 1.5 * _DEAF_FRAMES:  # it may be too far away, or in the wind
+            found["incoherent"][sensor] = evidence
     return found
 
 
@@ -130,13 +134,15 @@ def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found
             continue
         misfit = _misfit(leaking, a, b, known)
         weakness = _likeness(leaking, b, apart_from=a) - _likeness(leaking, a, apart_from=b)
-        decided = misfit if abs(misfit) > _DECIDED[0] else weakness if abs(weakness) > _DECIDED[1] else 0.0
-        if decided:
-            victim, source = (a, b) if decided > 0 else (b, a)
+        strange = misfit + _WEAKNESS * weakness
+        if abs(strange) > _STRANGE:
+            victim, source = (a, b) if strange > 0 else (b, a)
             at_once = float(np.median([window.at_once[:, pair] for window in leaking]))
             found[victim] = {
-                "with_sensor": source, "correlation": at_once, "misfit": abs(misfit), "weakness": abs(weakness)
-            }  # fmt: skip
+                "with_sensor": source,
+                "correlation": at_once,
+                "strangeness": abs(strange),
+            }
     return found
 
 
@@ -157,15 +163,24 @@ def unrelated(history: Sequence[Relations]) -> Found:
     found: Found = {}
     recent = history[-_DEAF_WINDOWS:]
     for sensor in range(recent[0].n_sensors if recent else 0):
-        mine = (recent[0].pairs == sensor).any(axis=1)
-        witnessed = [w.known[sensor] & (np.abs(w.correlation[:, ~mine]) > _WITNESSED).any(axis=1) for w in recent]
-        heard = [np.isfinite(w.lag_seconds[:, mine]).any(axis=1) for w in recent]
-        n_witnessed, n_heard = np.sum(witnessed), np.sum(np.logical_and(witnessed, heard))
+        witnessed, heard = zip(*(_witnessed(window, sensor) for window in recent), strict=True)
+        n_witnessed, n_heard = np.sum(witnessed), np.sum(heard)
         n_windows = sum(frames.any() for frames in witnessed)
         if n_windows >= 4 and n_witnessed >= _DEAF_FRAMES and n_heard <= _DEAF_SHARE * n_witnessed:
             activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
             found[sensor] = {"others_heard": int(n_witnessed), "heard": int(n_heard), "activity_db": activity_db}
     return found
+
+
+def _witnessed(window: Relations, sensor: int) -> tuple[Mask, Mask]:
+    """Frames in which others clearly hear something, and of these those in which the sensor does, too."""
+    mine = (window.pairs == sensor).any(axis=1)
+    likeness = np.abs(window.correlation)
+    own, others = likeness[:, mine].max(axis=1, initial=0), likeness[:, ~mine].max(axis=1, initial=0)
+    heard = np.isfinite(window.lag_seconds[:, mine]).any(axis=1)
+    # At low rates chance alone makes noises alike: not heard then means little.
+    witnessed: Mask = window.known[sensor] & (others > _WITNESSED) & (heard | (own < _FAINT * others))
+    return witnessed, witnessed & heard
 
 
 def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int] = ()) -> Found:
@@ -182,20 +197,36 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     if np.median(now[recent]) < known.radius_seconds or sounds.blur[recent].mean(axis=0).max() > _BLUR_OF_SWAPPED:
         return {}
     improvements = _improvements(sounds, now, recent, known)
-    if not improvements:
-        return {}
     best = max(improvements.values())
     rivals = [pair for pair, improvement in improvements.items() if improvement > best - _AMBIGUOUS]
+    if best < _IMPROVEMENT:
+        return {}
     pair = _consistent(rivals, sounds, now, known) or next((p for p in rivals if set(p) == set(standing)), None)
-    if pair is None:
+    if pair is None or improvements[pair] < _IMPROVEMENT:
         return {}
     a, b = pair
     evidence = {"improvement": improvements[pair], "events": int(recent.sum())}
     return {a: {"with_sensor": b, **evidence}, b: {"with_sensor": a, **evidence}}
 
 
-def rate_error(history: Sequence[Relations], known: Usual) -> Found:
-    """What a sensor hears comes later and later than the others let expect, and stretched, thus blurred."""
+def rate_error(history: Sequence[Relations], known: Usual | None = None) -> Found:
+    """The sound of a sensor is stretched, or it comes later and later than the others let expect."""
+    return _stretched(history[-_STRETCH_WINDOWS:]) or (_later_and_later(history, known) if known else {})
+
+
+def _stretched(recent: Sequence[Relations]) -> Found:
+    found: Found = {}
+    stretches = np.array([window.stretch for window in recent], np.float64)
+    for sensor in np.flatnonzero(np.isfinite(stretches).sum(axis=0) >= _STRETCH_LEAST) if len(recent) else ():
+        told = stretches[np.isfinite(stretches[:, sensor]), sensor]
+        middle = float(np.median(told))
+        alike = np.abs(told - middle) < _STRETCH_ALIKE
+        if abs(middle) > _LEAST_STRETCH and alike.sum() >= _STRETCH_LEAST:
+            found[int(sensor)] = {"rate_error": middle, "windows": int(alike.sum())}
+    return found
+
+
+def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
     longest = history[-max(_RATE_WINDOWS) :]
     sounds = _sounds(longest)
     if len(sounds) < _RATE_EVENTS or len(known.arrival_seconds) < _NEIGHBOURS:
@@ -208,29 +239,31 @@ def rate_error(history: Sequence[Relations], known: Usual) -> Found:
 
 
 def _drifting(sounds: _Sounds, known: Usual) -> Found:
+    """The sensor that is most blurred, if its lateness grows along a line and nothing else explains it."""
     blur = sounds.blur.mean(axis=0)
     sensor, radius = int(np.argmax(blur)), known.radius_seconds
+    if blur[sensor] < _BLUR_OF_DRIFT:
+        return {}
     late, miss = _lateness(sounds.arrival_seconds, sensor, known)
     told = np.isfinite(late)
-    if blur[sensor] < _BLUR_OF_DRIFT or told.sum() < _RATE_EVENTS or np.median(miss[told]) > radius:
+    if len(np.unique(sounds.seconds[told] // EVERY_SECONDS)) < _RATE_LEAST or np.median(miss[told]) > radius:
         return {}
     slope, at_end, error = _line(sounds.seconds[told], late[told])
-    if not (_RATES[0] < abs(slope) < _RATES[1] and error < radius and abs(at_end) > 4 * radius):
+    grown = abs(slope) * float(np.ptp(sounds.seconds[told]))
+    if not (_RATES[0] < abs(slope) < _RATES[1] and error < 2 * radius and min(grown, abs(at_end)) > 7 * radius):
         return {}
-    if abs(slope) * np.ptp(sounds.seconds[told]) < 5 * radius:
+    if _exchange_explains(sounds.arrival_seconds, known):
         return {}
-    if blur[sensor] < _BLUR_ALONE and _exchange_explains(sounds.arrival_seconds, known):
-        return {}
-    return {sensor: {"rate_error": -slope, "late_seconds": at_end, "events": int(told.sum())}}
+    return {sensor: {"rate_error": slope, "late_seconds": at_end, "events": int(told.sum())}}
 
 
 def _line(seconds: Numbers, late: Numbers) -> tuple[float, float, float]:
-    """Slope, value at the end and median error of the line through most points."""
+    """Slope and value at the end of the line through most points, and the error that four of five do not exceed."""
     i, j = np.triu_indices(len(seconds), 1)
     far = seconds[j] - seconds[i] > 0.9 * EVERY_SECONDS
     slope = float(np.median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far]))
     at_end = float(np.median(late + slope * (seconds[-1] - seconds)))
-    error = float(np.median(np.abs(late + slope * (seconds[-1] - seconds) - at_end)))
+    error = float(np.quantile(np.abs(late + slope * (seconds[-1] - seconds) - at_end), 0.8))
     return slope, at_end, error
 
 
@@ -252,7 +285,8 @@ def _lateness(rows: Floats, sensor: int, known: Usual) -> tuple[Numbers, Numbers
 
 def _exchange_explains(rows: Floats, known: Usual) -> bool:
     pairs = combinations(range(rows.shape[1]), 2)
-    return min(np.median(_nearness(_exchanged(rows, *pair), known)) for pair in pairs) < 1.5 * known.radius_seconds
+    nearest = min(float(np.median(_nearness(_exchanged(rows, *pair), known))) for pair in pairs)
+    return nearest < 1.5 * known.radius_seconds
 
 
 def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: Usual) -> dict[tuple[int, int], float]:
@@ -260,9 +294,7 @@ def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: Usual) -> 
     improvements = {}
     for pair in combinations(range(sounds.arrival_seconds.shape[1]), 2):
         there = _nearness(_exchanged(sounds.arrival_seconds, *pair), known)
-        gain = float(np.mean(np.log(_bounded(now, known) / _bounded(there, known))[recent]))
-        if gain > _IMPROVEMENT and np.median(there[recent]) < 1.5 * known.radius_seconds:
-            improvements[pair] = gain
+        improvements[pair] = float(np.mean(np.log(_bounded(now, known) / _bounded(there, known))[recent]))
     return improvements
 
 
@@ -280,7 +312,7 @@ def _consistent(
             return pair if len(pairs) == 1 else None
         way = np.where(np.arange(len(sounds))[:, None] < began, sounds.arrival_seconds, corrected)
         bends[pair] = _bend(sounds.seconds[near], way[near])
-        if bends[pair] > _bend(sounds.seconds[near], sounds.arrival_seconds[near]):
+        if bends[pair] > 0.85 * _bend(sounds.seconds[near], sounds.arrival_seconds[near]):
             del bends[pair]
     ordered = sorted(bends, key=lambda pair: bends[pair])
     if not ordered or (len(ordered) > 1 and bends[ordered[1]] < 1.3 * bends[ordered[0]]):
@@ -346,12 +378,14 @@ def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:
 def _sounds(windows: Sequence[Relations]) -> _Sounds:
     """The clearest sounds of all windows, but for sensors into which others leak."""
     n_sensors = windows[0].n_sensors if windows else 0
-    seconds, rows, blur = [np.zeros(0)], [np.zeros((0, n_sensors), np.float32)], [np.zeros((0, n_sensors))]
+    seconds: list[Numbers] = [np.zeros(0)]
+    rows: list[Floats] = [np.zeros((0, n_sensors), np.float32)]
+    blur: list[Floats] = [np.zeros((0, n_sensors), np.float32)]
     for number, window in enumerate(windows):
         frames = _clearest(window)
-        seconds.append(number * EVERY_SECONDS + frames * HOP_SECONDS)
+        seconds.append(np.asarray(number * EVERY_SECONDS + frames * HOP_SECONDS, np.float64))
         rows.append(np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames]))
-        blur.append(_blur(window, frames))
+        blur.append(blurring(window.correlation[frames], window.pairs, n_sensors)[1])
     sounds = _Sounds(np.concatenate(seconds), np.concatenate(rows), np.concatenate(blur))
     return sounds[np.isfinite(sounds.arrival_seconds).sum(axis=1) >= _needed(n_sensors)]
 
@@ -371,17 +405,10 @@ def _clearest(window: Relations) -> Indices:
 
 def _leaks(window: Relations) -> Mask:
     """Sensors that hear the same at once as another one, even in quiet."""
+    many_frames = np.sort(np.abs(window.at_once), axis=0)[len(window.at_once) // 2]
     leaks = np.zeros(window.n_sensors, np.bool_)
-    leaks[window.pairs[np.quantile(np.abs(window.at_once), 0.6, axis=0) > _LEAK].ravel()] = True
+    leaks[window.pairs[many_frames > _LEAK].ravel()] = True
     return leaks
-
-
-def _blur(window: Relations, frames: Indices) -> Numbers:
-    mine = (window.pairs[:, :, None] == np.arange(window.n_sensors)).any(axis=1)
-    likeness = np.abs(window.correlation[frames]).astype(np.float64)
-    of_others, of_mine = likeness @ ~mine, likeness @ mine
-    blur: Numbers = of_others / np.maximum((~mine).sum(axis=0), 1) - of_mine / np.maximum(mine.sum(axis=0), 1)
-    return blur
 
 
 def _exchanged(rows: Floats, a: int, b: int) -> Floats:

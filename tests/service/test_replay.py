@@ -124,7 +124,7 @@ def test_every_line_obeys_the_schema(decisions, model, tmp_path):
     for event in found:
         validator.validate(event)
     expected = {"gap", "source_trouble", "trust_changed", "decision", "recording_finished", "replay_finished"}
-    expected |= {"fault_opened", "fault_closed", "state_changed"}
+    expected |= {"fault_opened", "state_changed", "common_fault"}
     assert expected <= {event["type"] for event in found}
 
 
