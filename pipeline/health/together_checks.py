@@ -32,7 +32,7 @@ _EVENTS_PER_WINDOW = 3
 _HEARD_BY = 4  # sensors, or all of three: fewer delays fit too many places
 _LEAK = 0.25  # correlation at once, of independent noise a few hundredths
 _LEAK_WINDOWS = 3
-_STRANGE, _WEAKNESS = 0.2, 3.0  # what tells the victim of a leak from its source
+_DECIDED, _MISFIT = 0.75, 0.2  # what tells the victim of a leak from its source
 _SIGN_WINDOWS = 3
 _SIGN = 0.5
 _DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.1, 0.5
@@ -132,17 +132,14 @@ def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found
         leaking = _leaking(history, pair)
         if len(leaking) < _LEAK_WINDOWS:
             continue
+        weaker = [float(np.sign(_weakness(window, a, b))) for window in leaking]
         misfit = _misfit(leaking, a, b, known)
-        weakness = _likeness(leaking, b, apart_from=a) - _likeness(leaking, a, apart_from=b)
-        strange = misfit + _WEAKNESS * weakness
-        if abs(strange) > _STRANGE:
-            victim, source = (a, b) if strange > 0 else (b, a)
+        agreed = misfit * sum(weaker) > 0 and abs(misfit) > _MISFIT
+        if agreed or abs(sum(weaker)) > _DECIDED * len(weaker):
+            victim, source = (a, b) if sum(weaker) > 0 else (b, a)
             at_once = float(np.median([window.at_once[:, pair] for window in leaking]))
-            found[victim] = {
-                "with_sensor": source,
-                "correlation": at_once,
-                "strangeness": abs(strange),
-            }
+            share = abs(sum(weaker)) / len(weaker)
+            found[victim] = {"with_sensor": source, "correlation": at_once, "weaker_share": (1 + share) / 2}
     return found
 
 
@@ -354,11 +351,11 @@ def _misfit(leaking: Sequence[Relations], a: int, b: int, known: Usual | None) -
     return float(np.mean(np.log(without_b / without_a)))
 
 
-def _likeness(windows: Sequence[Relations], sensor: int, *, apart_from: int) -> float:
-    """Mean correlation with the others."""
-    pairs = windows[0].pairs
-    mine = (pairs == sensor).any(axis=1) & ~(pairs == apart_from).any(axis=1)
-    return float(np.mean([np.abs(w.correlation[:, mine]).mean() for w in windows])) if mine.any() else 0.0
+def _weakness(window: Relations, a: int, b: int) -> float:
+    """How much less the first is like third sensors than the second: a mixture is less like them than its source."""
+    first, second = ((window.pairs == sensor).any(axis=1) for sensor in (a, b))
+    alike = np.abs(window.correlation)
+    return float(alike[:, second & ~first].sum() - alike[:, first & ~second].sum())
 
 
 def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:
