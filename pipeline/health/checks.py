@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -57,6 +58,14 @@ def seconds_without_sound(history: History, usual: Usual) -> Numbers:
     """How long nothing has come."""
     missing = np.stack([one.missing for one in history]) >= 1
     return np.asarray(np.cumprod(missing[::-1], axis=0).sum(axis=0), np.float64)
+
+
+def delivered_share(history: History, usual: Usual) -> Numbers:
+    """Share of the last ten seconds in which sound came, if the source waits again and again; one wait is no stall."""
+    waiting = [one.waited_seconds > 0 for one in history[-10:]]
+    waits = sum(before and not after for before, after in pairwise(waiting))
+    share = 1 - sum(waiting) / len(waiting) if waits >= 2 else 1.0
+    return np.full(history[-1].n_sensors, share)
 
 
 def missing_share(history: History, usual: Usual) -> Numbers:
@@ -167,6 +176,7 @@ _GAIN = partial(Check, looks_back_seconds=4)
 
 CHECKS = (
     _SPOILT(Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, enter=5, leave=1, confirm_seconds=1),
+    Check(Cause.STALLED_RATE, "delivered_share", delivered_share, 0.7, 0.9, below=True, looks_back_seconds=10),
     _SPOILT(Cause.FLAT, "distinct_values", distinct_values, enter=2, leave=3, below=True),
     _SPOILT(Cause.SILENT, "level_dbfs", level_dbfs, enter=-95, leave=-80, below=True),
     _SPOILT(Cause.PEGGED, "share_at_rail", share_at_rail, enter=0.5, leave=0.25),

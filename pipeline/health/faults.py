@@ -172,7 +172,7 @@ class _Watch:
 
 
 class _RelationWatch:
-    """One cause that the sensors find by comparing each other."""
+    """One cause that the sensors find by comparing each other: found in two seconds running it is true."""
 
     def __init__(self, cause: Cause, n_sensors: int) -> None:
         self.cause = cause
@@ -186,16 +186,18 @@ class _RelationWatch:
         for sensor, evidence in found.items():
             if self._blind_seconds[sensor]:
                 continue
-            fault = _Fault(now.start, now.stop, _for_people(evidence))
-            known = self._faults.get(sensor) if self.active[sensor] else None
-            self._faults[sensor] = fault if known is None else _Fault(known.since, now.stop, known.evidence)
-            self.active[sensor] = True
+            running = self._quiet_seconds[sensor] == 1 or self.active[sensor]
+            known = self._faults.get(sensor) if running else None
+            since, told = (known.since, known.evidence) if known else (now.start, _for_people(evidence))
+            self._faults[sensor] = _Fault(since, now.stop, told)
+            self.active[sensor] |= known is not None
             self._quiet_seconds[sensor] = 0
         self.active &= self._quiet_seconds < _CLEAR_SECONDS
         self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
 
     def forget(self, sensor: int) -> None:
         self.active[sensor] = False
+        self._faults.pop(sensor, None)
         self._blind_seconds[sensor] = together_checks.HISTORY
 
     def fault(self, sensor: int) -> _Fault:

@@ -41,7 +41,10 @@ _LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
-    """Sensors in the second from `start` to `stop`; NaN, or no relations, where a sensor delivered no sample."""
+    """Sensors in the second from `start` to `stop`; NaN, or no relations, where a sensor delivered no sample.
+
+    A second in which the source waited has no samples: it stops where it starts.
+    """
 
     start: int
     stop: int
@@ -57,6 +60,7 @@ class Measures:
     hum: Numbers  # power of mains harmonics in parts of the rest; 0 where there are no harmonics
     alone: Numbers  # share of the time in which it crackles and nobody else hears anything like it
     relations: Relations | None = None
+    waited_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (*_SINGLE, "floor_db"):
@@ -93,11 +97,11 @@ def measure(
     return Measures(start, stop, floor_db=floors, relations=relations, **columns)
 
 
-def nothing_measured(start: int, stop: int, n_sensors: int) -> Measures:
+def nothing_measured(start: int, stop: int, n_sensors: int, *, waited_seconds: float = 0.0) -> Measures:
     """A time in which no sensor delivered anything."""
     columns: dict[str, Any] = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
     floors = np.full((n_sensors, len(BANDS_HZ)), np.nan)
-    return Measures(start, stop, floor_db=floors, **columns)
+    return Measures(start, stop, floor_db=floors, waited_seconds=waited_seconds, **columns)
 
 
 def level_db(x: Numbers) -> float:
@@ -236,5 +240,7 @@ def _window(length: int) -> Samples:
 
 
 _SINGLE = tuple(
-    field.name for field in fields(Measures) if field.name not in ("start", "stop", "floor_db", "relations")
+    field.name
+    for field in fields(Measures)
+    if field.name not in ("start", "stop", "floor_db", "relations", "waited_seconds")
 )

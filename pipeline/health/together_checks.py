@@ -31,8 +31,8 @@ _LEAST_SHARE = 0.01  # of all sounds come from near a place that is usual
 _EVENTS_PER_WINDOW = 3
 _HEARD_BY = 4  # sensors, or all of three: fewer delays fit too many places
 _LEAK = 0.25  # correlation at once, of independent noise a few hundredths
-_LEAK_WINDOWS = 3
-_DECIDED, _MISFIT = 0.75, 0.2  # what tells the victim of a leak from its source
+_LEAK_WINDOWS = 4
+_OFTEN, _MISFIT, _LARGE_MISFIT = 0.75, 0.2, 0.8  # what tells the victim of a leak from its source
 _SIGN_WINDOWS = 3
 _SIGN = 0.5
 _DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.1, 0.5
@@ -132,14 +132,14 @@ def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found
         leaking = _leaking(history, pair)
         if len(leaking) < _LEAK_WINDOWS:
             continue
-        weaker = [float(np.sign(_weakness(window, a, b))) for window in leaking]
-        misfit = _misfit(leaking, a, b, known)
-        agreed = misfit * sum(weaker) > 0 and abs(misfit) > _MISFIT
-        if agreed or abs(sum(weaker)) > _DECIDED * len(weaker):
-            victim, source = (a, b) if sum(weaker) > 0 else (b, a)
+        weaker, misfit = _weaker(leaking, a, b), _misfit(leaking, a, b, known)
+        decided = _victim(weaker, misfit)
+        if decided:
+            victim, source = (a, b) if decided > 0 else (b, a)
             at_once = float(np.median([window.at_once[:, pair] for window in leaking]))
-            share = abs(sum(weaker)) / len(weaker)
-            found[victim] = {"with_sensor": source, "correlation": at_once, "weaker_share": (1 + share) / 2}
+            found[victim] = {
+                "with_sensor": source, "correlation": at_once, "weaker": abs(weaker), "misfit": abs(misfit)
+            }  # fmt: skip
     return found
 
 
@@ -351,11 +351,25 @@ def _misfit(leaking: Sequence[Relations], a: int, b: int, known: Usual | None) -
     return float(np.mean(np.log(without_b / without_a)))
 
 
+def _weaker(windows: Sequence[Relations], a: int, b: int) -> float:
+    """In how many windows the first is less like third sensors than the second, less those where the second is."""
+    return float(np.mean([np.sign(_weakness(window, a, b)) for window in windows]))
+
+
 def _weakness(window: Relations, a: int, b: int) -> float:
     """How much less the first is like third sensors than the second: a mixture is less like them than its source."""
     first, second = ((window.pairs == sensor).any(axis=1) for sensor in (a, b))
     alike = np.abs(window.correlation)
     return float(alike[:, second & ~first].sum() - alike[:, first & ~second].sum())
+
+
+def _victim(weaker: float, misfit: float) -> float:
+    """Above 0 for the first, below for the second, 0 if it cannot be told: two signs that agree, or one strong one."""
+    if weaker * misfit > 0 and abs(misfit) > _MISFIT:
+        return weaker
+    if abs(weaker) > _OFTEN:
+        return weaker
+    return misfit if abs(misfit) > _LARGE_MISFIT else 0.0
 
 
 def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:

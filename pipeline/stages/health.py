@@ -32,6 +32,7 @@ class Health:
         self._rate_hz = rate_hz
         self._sensors: list[_Sensor] = []
         self._common: set[Cause] = set()
+        self._now = 0.0
 
     def push(self, item: RecordingStarted | Measures | FaultOpened | FaultClosed | TrustChanged, /) -> list[object]:
         if isinstance(item, RecordingStarted):
@@ -49,7 +50,7 @@ class Health:
         return [item]
 
     def flush(self) -> list[object]:
-        self._sensors, self._common = [], set()
+        self._sensors, self._common, self._now = [], set(), 0.0
         return []
 
     def _known(self, n_sensors: int) -> list[_Sensor]:
@@ -58,10 +59,11 @@ class Health:
 
     def _pass_time(self, second: Measures) -> Iterator[object]:
         sensors = self._known(second.n_sensors)
-        seconds, now = (second.stop - second.start) / self._rate_hz, second.stop / self._rate_hz
+        seconds = (second.stop - second.start) / self._rate_hz + second.waited_seconds
+        self._now += seconds
         yield from self._in_common(second)
         for sensor, missing in zip(sensors, second.missing.tolist(), strict=True):
-            yield from sensor.pass_time(second.stop, seconds, now, sound=missing < 1)
+            yield from sensor.pass_time(second.stop, seconds, self._now, sound=missing < 1)
 
     def _in_common(self, second: Measures) -> Iterator[AnomalyJudged]:
         if len(self._sensors) < 2:

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from pipeline.events import Block, Gap, Mask, RecordingStarted, Samples
+from pipeline.events import Block, Gap, Mask, RecordingStarted, Samples, Tick
 from pipeline.health.measures import Measures, measure, nothing_measured
 from pipeline.health.together import WINDOW_SECONDS, relations
 
@@ -18,25 +18,30 @@ class Measuring:
     """Measures of every second, put behind the last sample of that second.
 
     Blocks are cut at whole seconds, so that whatever follows sees sound and measures in the same order, however the
-    source cut it. What no sensor delivered is measured, too: a gap is missing sound, not missing time.
+    source cut it. What no sensor delivered is measured, too: a gap is missing sound, not missing time, and so are the
+    seconds in which the source waits.
     """
 
-    accepts = (RecordingStarted, Block, Gap)
+    accepts = (RecordingStarted, Block, Gap, Tick)
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._second: _Second | None = None
+        self._waited_seconds = 0.0
 
-    def push(self, item: RecordingStarted | Block | Gap, /) -> list[object]:
+    def push(self, item: RecordingStarted | Block | Gap | Tick, /) -> list[object]:
         if isinstance(item, RecordingStarted):
             self._second = _Second(len(item.sensors), self._rate_hz, start=0)
             return [item]
+        if isinstance(item, Tick):
+            return [item, *self._waiting(item)]
+        self._waited_seconds = 0.0
         if isinstance(item, Gap):
             return [item, *self._silence(item)]
         return list(self._sound(item))
 
     def flush(self) -> list[object]:
-        self._second = None
+        self._second, self._waited_seconds = None, 0.0
         return []
 
     def _sound(self, block: Block) -> Iterator[Block | Measures]:
@@ -62,6 +67,16 @@ class Measuring:
             yield nothing_measured(whole_seconds, last, second.n_sensors)
             self._second = second = _Second(second.n_sensors, self._rate_hz, start=last)
         yield from second.take_nothing(gap.stop - second.position)
+
+    def _waiting(self, tick: Tick) -> Iterator[Measures]:
+        """A measure for every second of waiting, which the source tells from the beginning of the wait on."""
+        if self._second is None:
+            return
+        n_sensors = self._second.n_sensors
+        while (left := tick.waited_seconds - self._waited_seconds) >= 1:
+            passed = 1.0 if left <= _DETAILED_GAP_SECONDS else float(int(left - _DETAILED_GAP_SECONDS))
+            self._waited_seconds += passed
+            yield nothing_measured(tick.sample, tick.sample, n_sensors, waited_seconds=passed)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Cut at whole seconds."""

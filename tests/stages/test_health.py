@@ -26,6 +26,7 @@ from pipeline.events import (
     Screened,
     Span,
     StateChanged,
+    Tick,
     TrustChanged,
     Verdicts,
 )
@@ -162,6 +163,44 @@ def test_a_channel_that_never_starts_is_unknown_and_fails_in_time():
     assert opened(out) == {(2, "no_frames")}
     long = played(np.zeros((4, 620 * RATE), np.float32), delivered=lambda t: [False] * 4, size=RATE)
     assert states(long, 1)[-1] == ("unknown", "failed")
+
+
+def ticked(seconds_of_waiting, sound_between=20):
+    """Sound, then a source that waits and says so every second, then sound again."""
+    audio = sound(2 * sound_between)
+    stages, out = chain(), []
+    out += stages.push(STARTED) + stages.push(Block(0, audio[:, : sound_between * RATE], np.ones(4, bool)))
+    for waited in range(1, seconds_of_waiting + 1):
+        out += stages.push(Tick(sound_between * RATE, waited + 0.01))
+    return out + stages.push(Block(sound_between * RATE, audio[:, sound_between * RATE :], np.ones(4, bool)))
+
+
+def test_a_source_that_waits_is_deaf_and_comes_back():
+    """After five seconds all sensors deliver nothing, which is told while it waits; after a minute it escalates."""
+    out = ticked(100)
+    waiting = out[: next(n for n, fact in enumerate(out) if isinstance(fact, Block) and fact.start == 20 * RATE)]
+    for sensor in range(4):
+        assert states(waiting, sensor) == [("good", "healthy"), ("bad", "alarmed"), ("bad", "escalated")]
+        assert states(out, sensor)[3] == ("good", "recovering")
+    assert opened(out) == {(sensor, "no_frames") for sensor in range(4)}
+    assert [fact.reason.split()[0] for fact in out if isinstance(fact, AnomalyJudged)] == ["no_frames"]
+    assert opened(ticked(4)) == set()
+
+
+def test_a_source_that_stalls_again_and_again_is_too_slow():
+    """Two seconds of waiting for every second of sound; a single wait is no stall."""
+    audio = sound(60)
+    stages = chain()
+    out = stages.push(STARTED)
+    for second in range(60):
+        start = second * RATE
+        out += stages.push(Block(start, audio[:, start : start + RATE], np.ones(4, bool)))
+        if 20 <= second < 40:
+            out += stages.push(Tick(start + RATE, 1.0)) + stages.push(Tick(start + RATE, 2.0))
+    assert opened(out) == {(sensor, "stalled_rate") for sensor in range(4)}
+    closed = [fact for fact in out if isinstance(fact, FaultClosed)]
+    assert len(closed) == 4
+    assert all(fact.until <= 55 * RATE for fact in closed)
 
 
 def test_an_operator_switches_off_and_on_and_health_goes_on_measuring():
