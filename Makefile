@@ -14,6 +14,7 @@ run: $(VENV)/.run
 	test -d demo/model || $(BIN)/gemmed train demo/training --labels demo/training/labels.csv --model demo/model
 	$(BIN)/gemmed replay demo/passing --model demo/model --out demo/decisions.jsonl
 	$(BIN)/gemmed evaluate demo/decisions.jsonl --labels demo/passing/labels.csv --truth demo/passing/truth.csv --out demo
+	$(BIN)/gemmed health demo/passing --model demo/model --out demo/health.html --json demo/health.json
 	$(BIN)/gemmed explain r001@3 --recordings demo/passing --model demo/model --out demo/explanation.png
 
 test: lint types pytest

@@ -100,9 +100,10 @@ def test_a_negated_sensor_is_named(seed: int, sensor: int) -> None:
 def test_the_victim_of_a_leak_is_named_and_not_its_source(seed: int, victim: int, leak: float) -> None:
     source = (victim + 1 + seed % 3) % 4
     mixed = (1 - leak) * passing(seed)[victim] + leak * passing(seed)[source]
-    found = {cause: [*sensors] for cause, sensors in judged(from_then(seed, victim, mixed)).items()}
-    # Where hardly anything is its own any more, nobody may know who leaks into whom.
-    assert found == {"crosstalk": [victim]} or (leak > 0.9 and not found)
+    found = judged(from_then(seed, victim, mixed))
+    if leak > 0.9 and not found:
+        return  # hardly anything is its own any more: nobody may know who leaks into whom
+    assert {cause: [*sensors] for cause, sensors in found.items()} == {"crosstalk": [victim]}
     assert found["crosstalk"][victim]["with_sensor"] == source
 
 
