@@ -27,7 +27,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" --numprocesses auto --dist loadfile
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600

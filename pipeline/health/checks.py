@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.conditions import Cause
 from pipeline.events import Evidence, Mask, Numbers
 from pipeline.health.measures import LOW, MANY_VALUES, MIDDLE, Measures
-from pipeline.health.usual import Usual, middle_db
+from pipeline.health.usual import Usual, median
 
 LONGEST_SECONDS = 10
 """No check looks further back."""
@@ -130,11 +130,8 @@ def above_own_db(history: History, usual: Usual, *, band: int) -> Numbers:
 
 def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:
     """How far the noise floor of four seconds lies above that of the other sensors, the usual difference removed."""
-    levelled = _floors(history) - usual.offset_db
-    if np.isfinite(levelled[:, band]).sum() < 3:
-        return np.full(len(levelled), np.nan)  # of two that differ, nobody knows which is wrong
-    others = [middle_db(np.delete(levelled, sensor, axis=0))[0, band] for sensor in range(len(levelled))]
-    return np.asarray(levelled[:, band] - others)
+    levelled = (_floors(history) - usual.offset_db)[:, band]
+    return np.asarray(levelled - _of_others(levelled))
 
 
 def louder_than_array_db(history: History, usual: Usual) -> Numbers:
@@ -152,12 +149,22 @@ def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
 
     It must have risen above its usual rumble, too, or the others are too quiet.
     """
-    floors = np.stack([one.floor_db for one in history[-6:]])
-    least, most = floors.min(axis=0), np.fmax.reduce(floors) - usual.offset_db
-    if len(floors) < 6 or np.isfinite(most[:, LOW]).sum() < 3:
+    floors = np.stack([one.floor_db[:, LOW] for one in history[-6:]])
+    least, most = floors.min(axis=0), np.fmax.reduce(floors)
+    if len(floors) < 6:
         return np.full(len(least), np.nan)
-    others = [middle_db(np.delete(most, sensor, axis=0))[0] for sensor in range(len(most))]
-    return np.asarray(np.fmin(least - usual.offset_db - others, least - usual.floor_db + 3)[:, LOW])
+    usually_more = usual.offset_db[:, LOW]
+    above = least - usually_more - _of_others(most - usually_more)
+    return np.asarray(np.fmin(above, least - usual.floor_db[:, LOW] + 3))
+
+
+def _of_others(values: Numbers) -> Numbers:
+    """Median over the other sensors; NaN unless there are three in all: of two nobody knows which is wrong."""
+    if np.isfinite(values).sum() < 3:
+        return np.full(len(values), np.nan)
+    table = np.tile(values, (len(values), 1))
+    np.fill_diagonal(table, np.nan)
+    return median(table, axis=1)
 
 
 def _floors(history: History) -> Numbers:

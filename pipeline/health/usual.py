@@ -56,18 +56,13 @@ def learn_usual(seconds: Sequence[Measures]) -> Usual | None:
     relations = [one.relations for one in seconds if one.relations is not None]
     every = -(-len(relations) // _MOST_WINDOWS) or 1
     return Usual(
-        floor_db=_median(floors),
-        offset_db=np.nan_to_num(_median(floors - middle_db(floors))),
+        floor_db=median(floors),
+        offset_db=np.nan_to_num(median(floors - median(floors, axis=-2, keepdims=True))),
         relations=together_checks.usual(relations[::every]) if relations else None,
     )
 
 
-def middle_db(floors: Numbers) -> Numbers:
-    """Median over the sensors, which is the second to last axis but one: (..., sensors, bands)."""
-    return _median(floors, axis=-2, keepdims=True)
-
-
-def _median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers:
+def median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers:
     """Of what is there; NaN where there is nothing."""
     ordered = np.sort(values, axis=axis)  # NaN comes last
     n = np.isfinite(values).sum(axis=axis, keepdims=True)
@@ -99,11 +94,15 @@ class RunningUsual:
         self._part[place] = np.where(well[:, None], second.floor_db, np.nan)
         self._n_seconds += 1
         if place + 1 == _PART_SECONDS:
-            self._day[part % _PARTS] = _median(self._part)
+            self._day[part % _PARTS] = median(self._part)
             self._settle(self._day)
         elif self._n_seconds == _FIRST_SECONDS and self._given is None:
-            self._settle(_median(self._part[:_FIRST_SECONDS])[None])
+            self._settle(median(self._part[:_FIRST_SECONDS])[None])
 
     def _settle(self, floors: Numbers) -> None:
-        offsets = self._given.offset_db if self._given else np.nan_to_num(_median(floors - middle_db(floors)))
-        self.current = Usual(_median(floors), offsets, self.current.relations)
+        offsets = (
+            self._given.offset_db
+            if self._given
+            else np.nan_to_num(median(floors - median(floors, axis=-2, keepdims=True)))
+        )
+        self.current = Usual(median(floors), offsets, self.current.relations)
