@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.conditions import Cause
 from pipeline.errors import ModelError, UsageError
-from pipeline.events import Block, Decision, Role, Samples
+from pipeline.events import Block, Decision, Role, Samples, StateChanged
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.decisions import Event, opened, parsed
 from pipeline.service.listening import Format
@@ -92,6 +93,8 @@ class Explained:
     choices: Choices
     same: bool | None
     """Whether it equals the one in the file; None if there was none to compare."""
+    causes: Mapping[int, tuple[Cause, ...]] = field(default_factory=dict)
+    """What was the matter with sensors at that time."""
 
     @property
     def trained_on(self) -> bool:
@@ -109,7 +112,9 @@ class Explained:
         return self.decision.features.span.start / self.model.grid.rate_hz
 
     def why(self, sensor: int) -> str:
-        return _WHY[self.decision.roles[sensor]]
+        """Whether it was used, and what was the matter with it."""
+        causes = ", ".join(self.causes.get(sensor, ()))
+        return _WHY[self.decision.roles[sensor]] + (f" ({causes})" if causes else "")
 
     def contribution(self, sensor: int) -> float:
         """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
@@ -161,15 +166,16 @@ def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, r
             "add the directory it is in"
         )
     choices = place.choices or choices
-    decision, event, samples = _find(place, recording, model, choices, resample)
+    decision, event, samples, causes = _find(place, recording, model, choices, resample)
     same = None if place.recorded is None else event == place.recorded
-    return Explained(recording.name, decision, event, samples, model, choices, same)
+    return Explained(recording.name, decision, event, samples, model, choices, same, causes)
 
 
 def _find(
     place: Place, recording: Recording, model: Model, choices: Choices, resample: bool
-) -> tuple[Decision, Event, Samples]:
+) -> tuple[Decision, Event, Samples, dict[int, tuple[Cause, ...]]]:
     events: list[Event] = []
+    causes: dict[int, tuple[Cause, ...]] = {}
     lines = EventLines(events.append, model=model.name)
     chain, recent, last = whole_chain(model, choices), _Recent(model), -1
     with Format(model.grid.rate_hz, model.n_sensors, resample).source(recording) as source:
@@ -177,10 +183,12 @@ def _find(
             recent.keep(item)
             for fact in chain.push(item):
                 lines.observe(fact)
-                if isinstance(fact, Decision):
+                if isinstance(fact, StateChanged):
+                    causes[fact.sensor] = fact.causes
+                elif isinstance(fact, Decision):
                     last = fact.features.span.stop
                     if _is_meant(fact, place, model):
-                        return fact, events[-1], recent.samples(fact)
+                        return fact, events[-1], recent.samples(fact), causes
     raise UsageError(
         f"{recording.name} has no decision there; its last one ends at {max(last, 0) / model.grid.rate_hz:g} s"
     )
