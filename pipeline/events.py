@@ -81,11 +81,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """No sensor delivered these samples. Blocks and gaps together leave no sample out."""
+    """No sensor delivered these samples. Blocks and gaps together leave no sample out.
+
+    A pause between files is nobody's fault: nothing was recorded, as far as anybody knows.
+    """
 
     start: int
     stop: int
     reason: str
+    recorded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

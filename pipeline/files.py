@@ -7,7 +7,14 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file in one step, also when two do it at once or the power fails; the error names the file."""
+    """Replace a file in one step, also when two do it at once or the power fails; the error names the file.
+
+    A link stays one, and what is no file, such as a pipe or a device, is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     fresh = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with fresh.open("wb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan, log, sqrt
+from math import inf, isnan, log, sqrt
 from typing import Any
 
 from pipeline.errors import SettingsError
@@ -25,8 +25,8 @@ def threshold(*, tests_per_day: float, alarms_per_day: float) -> float:
 
     Without a fault such a sum takes e to the height tests on average, or more, to get there.
     """
-    if not alarms_per_day > 0:
-        raise SettingsError(f"alarms_per_day={alarms_per_day} must be above 0; 1 is usual")
+    if not 0 < alarms_per_day < inf:
+        raise SettingsError(f"alarms_per_day={alarms_per_day} must be above 0 and finite; 1 is usual")
     return max(log(tests_per_day / alarms_per_day), 1.0)
 
 

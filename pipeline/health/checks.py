@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.conditions import Cause
 from pipeline.events import Evidence, Mask, Numbers
 from pipeline.health.measures import LOW, MANY_VALUES, MIDDLE, Measures
-from pipeline.health.usual import Usual, median
+from pipeline.health.usual import Usual
 
 LONGEST_SECONDS = 10
 """No check looks further back."""
@@ -39,6 +39,8 @@ class Check:
     """Whether it is small numbers that are bad."""
     blinds: bool = False
     """Whether its sound cannot be compared with that of others meanwhile."""
+    counts_seconds: bool = False
+    """Whether the number is that of seconds it has lasted already."""
     looks_back_seconds: int = 1
     """How many seconds the number speaks of."""
     confirm_seconds: int = 2
@@ -49,6 +51,14 @@ class Check:
         limit = np.where(active, self.leave, self.enter)
         out = values <= limit if self.below else values >= limit
         return np.where(np.isnan(values), active, out)
+
+    def began(self, history: History, values: Numbers) -> Numbers:
+        """The sample at which each sensor's trouble began, if it begins to show now."""
+        back = np.zeros(len(values), np.int64)
+        if self.counts_seconds:
+            back = np.maximum(np.nan_to_num(values, nan=1), 1).astype(np.int64) - 1
+        starts = np.array([one.start for one in history])
+        return starts[np.clip(len(starts) - 1 - back, 0, len(starts) - 1)]
 
     def found(self, value: float) -> Evidence:
         return {self.evidence: value, "limit": self.enter}
@@ -69,12 +79,15 @@ def delivered_share(history: History, usual: Usual) -> Numbers:
 
 
 def missing_share(history: History, usual: Usual) -> Numbers:
-    """Share of the last seconds that is lost, or stands still in the midst of sound."""
-    recent = history[-3:]
+    """Share of the last seconds that is lost, or stands still in the midst of sound; while nothing comes, untold."""
+    recent = [one for one in history[-3:] if not one.waited_seconds]
+    if not recent:
+        return np.full(history[-1].n_sensors, np.nan)
     missing = np.stack([one.missing for one in recent])
     moving = np.stack([(one.values >= MANY_VALUES) & (one.level_db > -85) for one in recent])
     paused = np.stack([np.nan_to_num(one.pauses) for one in recent])
-    return np.asarray(np.where(missing < 1, missing + moving * paused, 0.0).mean(axis=0))
+    share = (missing + moving * paused).mean(axis=0)
+    return np.where(history[-1].missing < 1, share, np.nan)
 
 
 def distinct_values(history: History, usual: Usual) -> Numbers:
@@ -109,7 +122,7 @@ def clipped_share(history: History, usual: Usual) -> Numbers:
 
     Somebody who treads on the ground beside a sensor overdrives it for a moment; too much gain is never gone.
     """
-    raised = np.fmax(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE)) > 6
+    raised = np.fmax(above_array_db(history, usual, upper=True), above_own_db(history, usual)) > 6
     return _over(np.mean, history[-5:], "clipped") * np.where(raised, 1.0, 0.1)
 
 
@@ -123,25 +136,30 @@ def alone_share(history: History, usual: Usual) -> Numbers:
     return _over(np.mean, history[-4:], "alone")
 
 
-def above_own_db(history: History, usual: Usual, *, band: int) -> Numbers:
+def above_own_db(history: History, usual: Usual) -> Numbers:
     """How far the noise floor of four seconds lies above what is usual for the sensor."""
-    return np.asarray((_floors(history) - usual.floor_db)[:, band])
+    return np.asarray((_floors(history) - usual.floor_db)[:, MIDDLE])
 
 
-def above_array_db(history: History, usual: Usual, *, band: int) -> Numbers:
-    """How far the noise floor of four seconds lies above that of the other sensors, the usual difference removed."""
-    levelled = (_floors(history) - usual.offset_db)[:, band]
-    return np.asarray(levelled - _of_others(levelled))
+def above_array_db(history: History, usual: Usual, *, upper: bool) -> Numbers:
+    """How far the noise floor of four seconds lies above that of the other sensors, the usual difference removed.
+
+    Of an even number of others the upper or the lower one in the middle counts: one that is wrong may be among them.
+    """
+    levelled = (_floors(history) - usual.offset_db)[:, MIDDLE]
+    return np.asarray(levelled - _of_others(levelled, upper=upper))
 
 
 def louder_than_array_db(history: History, usual: Usual) -> Numbers:
     """How far its floor lies above that of the others; it must be louder than itself, too, or they are too quiet."""
-    return np.fmin(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE) + 9)
+    array, own = above_array_db(history, usual, upper=True), above_own_db(history, usual)
+    return np.where(np.isnan(own), array, np.minimum(array, own + 9))
 
 
 def softer_than_array_db(history: History, usual: Usual) -> Numbers:
     """Likewise below; it must be softer than itself, too, or they are too loud."""
-    return np.fmax(above_array_db(history, usual, band=MIDDLE), above_own_db(history, usual, band=MIDDLE) - 5)
+    array, own = above_array_db(history, usual, upper=False), above_own_db(history, usual)
+    return np.where(np.isnan(own), array, np.maximum(array, own - 5))
 
 
 def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
@@ -154,17 +172,20 @@ def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
     if len(floors) < 6:
         return np.full(len(least), np.nan)
     usually_more = usual.offset_db[:, LOW]
-    above = least - usually_more - _of_others(most - usually_more)
-    return np.asarray(np.fmin(above, least - usual.floor_db[:, LOW] + 3))
+    above = least - usually_more - _of_others(most - usually_more, upper=True)
+    own = least - usual.floor_db[:, LOW]
+    return np.asarray(np.where(np.isnan(own), above, np.minimum(above, own + 3)))
 
 
-def _of_others(values: Numbers) -> Numbers:
-    """Median over the other sensors; NaN unless there are three in all: of two nobody knows which is wrong."""
+def _of_others(values: Numbers, *, upper: bool) -> Numbers:
+    """The middle one of the other sensors; NaN unless there are three in all: of two nobody knows which is wrong."""
     if np.isfinite(values).sum() < 3:
         return np.full(len(values), np.nan)
     table = np.tile(values, (len(values), 1))
     np.fill_diagonal(table, np.nan)
-    return median(table, axis=1)
+    n = np.isfinite(table).sum(axis=1)
+    ordered = np.sort(table, axis=1)  # NaN comes last
+    return np.asarray(ordered[np.arange(len(table)), n // 2 if upper else (n - 1) // 2])
 
 
 def _floors(history: History) -> Numbers:
@@ -182,7 +203,9 @@ _SPOILT = partial(Check, blinds=True)
 _GAIN = partial(Check, looks_back_seconds=4)
 
 CHECKS = (
-    _SPOILT(Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, enter=5, leave=1, confirm_seconds=1),
+    _SPOILT(
+        Cause.NO_FRAMES, "seconds_without_sound", seconds_without_sound, 5, 1, confirm_seconds=1, counts_seconds=True
+    ),
     Check(Cause.STALLED_RATE, "delivered_share", delivered_share, 0.7, 0.9, below=True, looks_back_seconds=10),
     _SPOILT(Cause.FLAT, "distinct_values", distinct_values, enter=2, leave=3, below=True),
     _SPOILT(Cause.SILENT, "level_dbfs", level_dbfs, enter=-95, leave=-80, below=True),
@@ -193,11 +216,11 @@ CHECKS = (
     _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, looks_back_seconds=5),
     _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
     _GAIN(Cause.LOW_GAIN, "above_array_db", softer_than_array_db, -10, -7, below=True, confirm_seconds=3),
-    _GAIN(Cause.LOW_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), -20, -16, below=True, confirm_seconds=3),
+    _GAIN(Cause.LOW_GAIN, "above_own_db", above_own_db, -20, -16, below=True, confirm_seconds=3),
     _GAIN(Cause.HIGH_GAIN, "above_array_db", louder_than_array_db, enter=15, leave=10),
     Check(
         Cause.HIGH_GAIN, "rumble_above_array_db", rumble_above_array_db, 12, 8, confirm_seconds=1, looks_back_seconds=6
     ),
-    _GAIN(Cause.HIGH_GAIN, "above_own_db", partial(above_own_db, band=MIDDLE), enter=30, leave=25),
+    _GAIN(Cause.HIGH_GAIN, "above_own_db", above_own_db, enter=30, leave=25),
     _GAIN(Cause.HIGH_GAIN, "alone_share", alone_share, 0.05, 0.02, confirm_seconds=3, blinds=True),
 )

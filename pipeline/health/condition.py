@@ -11,10 +11,13 @@ from pipeline.conditions import Cause, Liveness, State
 ESCALATE_SECONDS = 60
 FAIL_SECONDS = 600
 RECOVER_SECONDS = 60
-SETTLE_SECONDS = 3
-"""So long a sensor must be heard before anything is said of it: a fault is confirmed by then."""
+SETTLE_SECONDS = 6
+"""So long a sensor must be heard before it is called good: most faults are confirmed by then."""
 FLAP_SECONDS = 900
 FLAP_CHANGES = 3
+
+CHRONIC = frozenset({Cause.FLAPPING, Cause.CONTAMINATED})
+"""They lower the state, but nobody has to hurry, and they hide no new fault."""
 
 _ILL = (Liveness.ALARMED, Liveness.ESCALATED, Liveness.FAILED)
 _BADNESS = (State.GOOD, State.UNKNOWN, State.DEGRADED, State.BAD, State.OFF)
@@ -24,7 +27,7 @@ def state_of(causes: Collection[Cause], *, heard: bool, muted: bool) -> State:
     """The worst cause decides, not a sum that would hide it."""
     if muted:
         return State.OFF
-    if not heard:
+    if not heard and State.BAD not in {cause.state for cause in causes if cause is not Cause.NO_FRAMES}:
         return State.UNKNOWN
     return max((cause.state for cause in causes), key=_BADNESS.index, default=State.GOOD)
 
@@ -52,27 +55,36 @@ class Condition:
 
     state: State = State.UNKNOWN
     liveness: Liveness = Liveness.INITIALISING
+    acute: State = State.UNKNOWN
+    """The state without what is chronic."""
     seconds_heard: float = 0.0
     seconds_ill: float = 0.0
     seconds_well: float = 0.0
 
     def pass_time(self, seconds: float, *, sound: bool, causes: Collection[Cause], muted: bool) -> bool:
         """Let time pass with these faults open; whether state or liveness is another one now."""
+        acute = [cause for cause in causes if cause not in CHRONIC]
         self.seconds_heard += seconds if sound else 0.0
-        self.seconds_ill = self.seconds_ill + seconds if causes else 0.0
-        self.seconds_well = 0.0 if causes else self.seconds_well + seconds
+        self.seconds_ill = self.seconds_ill + seconds if acute else 0.0
+        self.seconds_well = 0.0 if acute else self.seconds_well + seconds
         heard = self.seconds_heard >= SETTLE_SECONDS
         before = self.state, self.liveness
         self.state = state_of(causes, heard=heard, muted=muted)
+        self.acute = state_of(acute, heard=heard, muted=muted)
         self.liveness = liveness_after(
             self.liveness,
             heard=heard,
             muted=muted,
-            faulty=bool(causes),
+            faulty=bool(acute),
             seconds_ill=self.seconds_ill,
             seconds_well=self.seconds_well,
         )
         return before != (self.state, self.liveness)
+
+
+def fell_ill(before: State, after: State) -> bool:
+    """Whether a sensor is worse than before, by its own."""
+    return after in (State.DEGRADED, State.BAD) and _BADNESS.index(after) > _BADNESS.index(before)
 
 
 class Flapping:
@@ -80,19 +92,26 @@ class Flapping:
 
     def __init__(self) -> None:
         self._falls: deque[float] = deque(maxlen=FLAP_CHANGES)
-        self._worst_told = State.GOOD
+        self._told: deque[float] = deque(maxlen=FLAP_CHANGES)
+        self._worst_told = (-1, -1)
 
-    def fell_ill(self, now_seconds: float) -> None:
+    def fall(self, now_seconds: float) -> None:
         self._falls.append(now_seconds)
 
     def active(self, now_seconds: float) -> bool:
         return len(self._falls) == FLAP_CHANGES and now_seconds - self._falls[0] < FLAP_SECONDS
 
-    def worth_telling(self, state: State, now_seconds: float) -> bool:
-        """While it flaps only what is worse than all that was told; whatever the operator did is always told."""
-        if not self.active(now_seconds):
-            self._worst_told = state
+    def worth_telling(self, before: State, state: State, liveness: Liveness, now_seconds: float) -> bool:
+        """Three times in a quarter of an hour, and what is worse than all that was told; the operator's word always."""
+        if State.OFF in (before, state):
+            self._told.clear()
             return True
-        worse = _BADNESS.index(state) > _BADNESS.index(self._worst_told)
-        self._worst_told = state if worse else self._worst_told
-        return worse
+        while self._told and now_seconds - self._told[0] >= FLAP_SECONDS:
+            self._told.popleft()
+        rank = _BADNESS.index(state), _ILL.index(liveness) if liveness in _ILL else -1
+        worst = self._worst_told if self._told else (-1, -1)
+        if len(self._told) == FLAP_CHANGES and rank <= worst:
+            return False
+        self._told.append(now_seconds)
+        self._worst_told = max(rank, worst)
+        return True

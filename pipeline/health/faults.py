@@ -17,9 +17,9 @@ from pipeline.health.usual import Usual
 _SOUND = set(Cause) - {Cause.CONTAMINATED, Cause.FLAPPING}
 EXPLAINS: dict[Cause, set[Cause]] = {
     Cause.NO_FRAMES: _SOUND - {Cause.NO_FRAMES},
-    Cause.FLAT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
-    Cause.SILENT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED, Cause.LOW_GAIN},
-    Cause.PEGGED: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
+    Cause.FLAT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.PEGGED},
+    Cause.SILENT: _SOUND - {Cause.NO_FRAMES, Cause.FLAT, Cause.SILENT, Cause.PEGGED},
+    Cause.PEGGED: _SOUND - {Cause.NO_FRAMES, Cause.PEGGED},
     Cause.GAP: {Cause.LOW_GAIN, Cause.SPIKES},
     Cause.HUM_ONLY: {Cause.HIGH_GAIN},
     Cause.CLIPPING: {Cause.SPIKES},
@@ -32,6 +32,7 @@ RELATIONS = (
     Cause.CROSSTALK, Cause.POLARITY, Cause.RATE_ERROR, Cause.SWAPPED, Cause.STALE, Cause.INCOHERENT,
 )  # fmt: skip
 _CLEAR_SECONDS = 6
+_CONFIRM_SECONDS = 2
 
 
 class Faults:
@@ -78,8 +79,9 @@ class Faults:
             watch.look(history[-1], clear)
 
     def _changes(self, sensor: int, now: int) -> list[FaultOpened | FaultClosed]:
-        found = self._found(sensor)
-        was, self._open[sensor] = self._open[sensor], found
+        was = self._open[sensor]
+        found = {cause: fault.joined(was.get(cause)) for cause, fault in self._found(sensor).items()}
+        self._open[sensor] = found
         closed = [
             FaultClosed(now, fault.since, fault.until, sensor, cause, fault.evidence)
             for cause, fault in was.items()
@@ -137,6 +139,7 @@ class _Watch:
         self._since, self._until = np.zeros(n_sensors, np.int64), np.zeros(n_sensors, np.int64)
         self._worst = np.full(n_sensors, np.nan)
         self._blind_seconds = np.zeros(n_sensors, np.int64)
+        self._second = 0  # samples
 
     @property
     def suspects(self) -> Mask:
@@ -145,10 +148,11 @@ class _Watch:
 
     def look(self, history: History, usual: Usual) -> None:
         now, values = history[-1], self.check.value(history, usual)
+        self._second = max(self._second, history[0].stop - history[0].start)
         out = self.check.out_of_limits(values, self.active) & (self._blind_seconds == 0)
         self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
         fresh = out & (self._against == 0) & ~self.active
-        self._since[fresh] = now.start
+        self._since[fresh] = self.check.began(history, values)[fresh]
         self._worst[fresh] = values[fresh]
         told = out & ~np.isnan(values)
         self._until[told] = now.stop
@@ -168,7 +172,9 @@ class _Watch:
 
     def fault(self, sensor: int) -> _Fault:
         evidence = self.check.found(float(self._worst[sensor]))
-        return _Fault(int(self._since[sensor]), int(self._until[sensor]), evidence)
+        # What the check looks back upon was over before it showed.
+        until = max(self._until[sensor] - (self.check.looks_back_seconds - 1) * self._second, self._since[sensor])
+        return _Fault(int(self._since[sensor]), int(until), evidence)
 
 
 class _RelationWatch:
@@ -178,26 +184,32 @@ class _RelationWatch:
         self.cause = cause
         self.active = np.zeros(n_sensors, np.bool_)
         self._faults: dict[int, _Fault] = {}
+        self._running_seconds = np.zeros(n_sensors, np.int64)
         self._quiet_seconds = np.zeros(n_sensors, np.int64)
         self._blind_seconds = np.zeros(n_sensors, np.int64)
 
     def look(self, now: Measures, found: together_checks.Found) -> None:
         self._quiet_seconds += 1
-        for sensor, evidence in found.items():
-            if self._blind_seconds[sensor]:
-                continue
-            running = self._quiet_seconds[sensor] == 1 or self.active[sensor]
-            known = self._faults.get(sensor) if running else None
-            since, told = (known.since, known.evidence) if known else (now.start, _for_people(evidence))
-            self._faults[sensor] = _Fault(since, now.stop, told)
-            self.active[sensor] |= known is not None
-            self._quiet_seconds[sensor] = 0
-        self.active &= self._quiet_seconds < _CLEAR_SECONDS
         self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
+        for sensor, evidence in found.items():
+            if not self._blind_seconds[sensor]:
+                self._confirm(sensor, now, evidence)
+        self._running_seconds[self._quiet_seconds > 0] = 0
+        self.active &= self._quiet_seconds < _CLEAR_SECONDS
+
+    def _confirm(self, sensor: int, now: Measures, evidence: Evidence) -> None:
+        if not self._running_seconds[sensor] and not self.active[sensor]:
+            self._faults[sensor] = _Fault(now.start, now.stop, _for_people(evidence))
+        known = self._faults[sensor]
+        self._faults[sensor] = _Fault(known.since, now.stop, known.evidence)
+        self._running_seconds[sensor] += 1
+        self._quiet_seconds[sensor] = 0
+        self.active[sensor] |= self._running_seconds[sensor] >= _CONFIRM_SECONDS
 
     def forget(self, sensor: int) -> None:
         self.active[sensor] = False
         self._faults.pop(sensor, None)
+        self._running_seconds[sensor] = 0
         self._blind_seconds[sensor] = together_checks.HISTORY
 
     def fault(self, sensor: int) -> _Fault:

@@ -36,12 +36,13 @@ _SPIKE_NEIGHBOURS = 8
 _AROUND = np.delete(np.arange(2 * _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
+_MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
 _LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
-    """Sensors in the second from `start` to `stop`; NaN, or no relations, where a sensor delivered no sample.
+    """Sensors in the second from `start` to `stop`; NaN, or no relations, where one delivered less than half of it.
 
     A second in which the source waited has no samples: it stops where it starts.
     """
@@ -78,7 +79,7 @@ def measure(
     samples = np.clip(samples, -_LARGEST, _LARGEST)
     columns: dict[str, Any] = {name: np.full(len(samples), np.nan) for name in _SINGLE}
     columns["missing"] = 1 - delivered.mean(axis=1)
-    for sensor in np.flatnonzero(delivered.any(axis=1)):
+    for sensor in np.flatnonzero(columns["missing"] <= _MOST_MISSING):
         x = samples[sensor, delivered[sensor]].astype(np.float64)
         columns["offset"][sensor] = x.mean()
         columns["level_db"][sensor] = level_db(x)

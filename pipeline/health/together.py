@@ -38,7 +38,7 @@ _STRETCHES = np.array([0, 2.5, 5, 8, 11, 14, 17, 20, -2.5, -5, -8, -11, -14, -17
 _STRETCH_FRAMES = 2
 _CLEAR, _BLURRED, _SHARPENED = 0.4, 0.1, 0.08
 _FINER = 2  # steps of lag, lest a peak falls between two
-_ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones only
+ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones only
 _NEXT_ONES = 3
 
 
@@ -99,7 +99,7 @@ def relations(samples: Floats, delivered: Mask, rate_hz: int) -> Relations:
 @lru_cache(maxsize=8)
 def _compared(n_sensors: int) -> tuple[Indices, Indices]:
     """Pairs (pairs, 2), and triangles (triangles, 3): where the pairs ab, bc and ac of three sensors are."""
-    apart = n_sensors if n_sensors <= _ALL_PAIRS_UP_TO else _NEXT_ONES
+    apart = n_sensors if n_sensors <= ALL_PAIRS_UP_TO else _NEXT_ONES
     together = [(a, b) for a, b in combinations(range(n_sensors), 2) if b - a <= apart or a + n_sensors - b <= apart]
     place = {pair: number for number, pair in enumerate(together)}
     threes = [

@@ -14,7 +14,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.health.together import EVERY_SECONDS, HOP_SECONDS, Floats, Indices, Mask, Relations, blurring
+from pipeline.health.together import (
+    ALL_PAIRS_UP_TO,
+    EVERY_SECONDS,
+    HOP_SECONDS,
+    Floats,
+    Indices,
+    Mask,
+    Relations,
+    blurring,
+)
 
 Numbers: TypeAlias = NDArray[np.float64]
 Evidence: TypeAlias = dict[str, float]
@@ -24,7 +33,7 @@ Found: TypeAlias = dict[int, Evidence]
 HISTORY = 10
 """No check looks further back than so many windows."""
 
-_MOST_REFERENCES = 600
+MOST_REFERENCES = 600
 _NEIGHBOURS = 3
 _NEAR = 0.15  # in parts of the delays across the array
 _LEAST_SHARE = 0.01  # of all sounds come from near a place that is usual
@@ -89,7 +98,7 @@ def usual(windows: Iterable[Relations]) -> Usual:
             n_seen += 1
             if n_seen % every == 0:
                 kept.append(row)
-            if len(kept) >= 2 * _MOST_REFERENCES:  # every other one will do
+            if len(kept) >= 2 * MOST_REFERENCES:  # every other one will do
                 kept, every = kept[::2], 2 * every
     rows = np.array(kept, np.float32).reshape(len(kept), n_sensors)
     if not len(rows):
@@ -97,7 +106,7 @@ def usual(windows: Iterable[Relations]) -> Usual:
     radius = _NEAR * float(np.median(np.nanstd(rows, axis=1)))
     neighbours = (_distances(rows, rows) < radius).sum(axis=1) - 1
     common = rows[neighbours >= max(_NEIGHBOURS, _LEAST_SHARE * len(rows))]
-    return Usual(common[:: 1 + len(common) // (_MOST_REFERENCES + 1)], radius)
+    return Usual(common[:: 1 + len(common) // (MOST_REFERENCES + 1)], radius)
 
 
 def causes(
@@ -165,8 +174,18 @@ def unrelated(history: Sequence[Relations]) -> Found:
         n_windows = sum(frames.any() for frames in witnessed)
         if n_windows >= 4 and n_witnessed >= _DEAF_FRAMES and n_heard <= _DEAF_SHARE * n_witnessed:
             activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
-            found[sensor] = {"others_heard": int(n_witnessed), "heard": int(n_heard), "activity_db": activity_db}
+            # Somebody who is far away is heard by those near him only: no wonder then.
+            everyone = sum(
+                int((frames & _all_others(one, sensor)).sum()) for one, frames in zip(recent, witnessed, strict=True)
+            )
+            if activity_db > _ACTIVE_DB or everyone >= _DEAF_FRAMES:
+                found[sensor] = {"others_heard": int(n_witnessed), "heard": int(n_heard), "activity_db": activity_db}
     return found
+
+
+def _all_others(window: Relations, sensor: int) -> Mask:
+    """Frames that all other sensors hear, with delays that add up."""
+    return np.asarray(np.isfinite(np.delete(window.arrival_seconds, sensor, axis=1)).all(axis=1))
 
 
 def _witnessed(window: Relations, sensor: int) -> tuple[Mask, Mask]:
@@ -186,6 +205,8 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     An array that looks the same when turned leaves two pairs to choose from. Then the walker tells: corrected, his
     way goes on as it was before the exchange, or the pair that stands is taken.
     """
+    if not history or not _HEARD_BY <= history[-1].n_sensors <= ALL_PAIRS_UP_TO:
+        return {}  # the delays of fewer fit too many places, and of more there are too many pairs to try
     sounds = _sounds(history[-HISTORY:])
     recent = sounds.seconds >= EVERY_SECONDS * (len(history[-HISTORY:]) - _SWAP_SECONDS)
     if recent.sum() < _SWAP_EVENTS or sounds[recent].lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
@@ -281,6 +302,8 @@ def _lateness(rows: Floats, sensor: int, known: Usual) -> tuple[Numbers, Numbers
 
 
 def _exchange_explains(rows: Floats, known: Usual) -> bool:
+    if rows.shape[1] > ALL_PAIRS_UP_TO:
+        return False
     pairs = combinations(range(rows.shape[1]), 2)
     nearest = min(float(np.median(_nearness(_exchanged(rows, *pair), known))) for pair in pairs)
     return nearest < 1.5 * known.radius_seconds

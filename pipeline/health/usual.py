@@ -15,6 +15,7 @@ from pipeline.health.measures import BANDS_HZ, Measures
 from pipeline.health.together_checks import Usual as UsualRelations
 
 _LEAST_SECONDS = 5
+_MOST_OFFSET_DB = 6.0
 _FIRST_SECONDS, _PART_SECONDS, _PARTS = 60, 600, 144  # a day of ten minutes each; sound has a daily cycle
 _MOST_WINDOWS = 20_000
 
@@ -53,13 +54,25 @@ def learn_usual(seconds: Sequence[Measures]) -> Usual | None:
     if len(seconds) < _LEAST_SECONDS:
         return None
     floors = np.stack([one.floor_db for one in seconds])
+    own, offsets = _alike(floors)
     relations = [one.relations for one in seconds if one.relations is not None]
     every = -(-len(relations) // _MOST_WINDOWS) or 1
     return Usual(
-        floor_db=median(floors),
-        offset_db=np.nan_to_num(median(floors - median(floors, axis=-2, keepdims=True))),
+        floor_db=own,
+        offset_db=offsets,
         relations=together_checks.usual(relations[::every]) if relations else None,
     )
+
+
+def _alike(floors: Numbers) -> tuple[Numbers, Numbers]:
+    """Each sensor's floor, and how far it lies above the middle one, from (seconds, sensors, bands).
+
+    Sensors of an array are alike within a few decibels; one that is not was ill all the time, and that is not usual.
+    """
+    own = median(floors)
+    middle = median(own, axis=-2, keepdims=True)
+    offsets = np.clip(median(floors - median(floors, axis=-2, keepdims=True)), -_MOST_OFFSET_DB, _MOST_OFFSET_DB)
+    return np.clip(own, middle - _MOST_OFFSET_DB, middle + _MOST_OFFSET_DB), np.nan_to_num(offsets)
 
 
 def median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers:
@@ -75,8 +88,8 @@ def median(values: Numbers, axis: int = 0, *, keepdims: bool = False) -> Numbers
 class RunningUsual:
     """What is usual, from what was learned before and from the last day, in bounded memory.
 
-    What was learned before speaks for the day before the stream began. How far sensors differ from each other is not
-    learned again, or a slow loss of gain would become usual.
+    What was learned before speaks for the day before the stream began. How far sensors differ from each other is then
+    not learned again, or a slow loss of gain would become usual; only who was told nothing learns it from the stream.
     """
 
     def __init__(self, given: Usual | None, n_sensors: int) -> None:
@@ -100,9 +113,5 @@ class RunningUsual:
             self._settle(median(self._part[:_FIRST_SECONDS])[None])
 
     def _settle(self, floors: Numbers) -> None:
-        offsets = (
-            self._given.offset_db
-            if self._given
-            else np.nan_to_num(median(floors - median(floors, axis=-2, keepdims=True)))
-        )
-        self.current = Usual(median(floors), offsets, self.current.relations)
+        own, offsets = _alike(floors)
+        self.current = Usual(own, self._given.offset_db if self._given else offsets, self.current.relations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 from pipeline.errors import UsageError
@@ -44,11 +45,16 @@ class Choices:
     def __post_init__(self) -> None:
         if self.fusion not in FUSIONS:
             raise UsageError(f"fusion={self.fusion!r} must be one of {', '.join(FUSIONS)}")
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"alpha={self.alpha} must lie between 0 and 1; 0.01 is usual")
+        if not 0 < self.alarms_per_day < inf:
+            raise UsageError(f"alarms_per_day={self.alarms_per_day} must be above 0 and finite; 1 is usual")
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Choices:
         """Those that `as_dict` told, among other things."""
-        values = {field.name: told[field.name] for field in fields(cls)}
+        values = {field.name: told[field.name] for field in fields(cls) if field.name in told}
+        values.setdefault("health", False)  # decided before there was any
         return cls(**values | {"masked": tuple(told["masked"])})
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,5 +106,5 @@ def whole_chain(model: Model, choices: Choices) -> Chain:
         *physics,
         *listening(model.grid, model.settings),
         *deciding(model, choices),
-        Doubting(model.grid, model.classes),
+        Doubting(model.classes),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ from pipeline.workers import finished
 
 USUAL_SECONDS = 7200.0
 """So much sound suffices to learn what is usual."""
+_PARTS = 10
+"""Recordings are examined in so many parts, each by what is usual in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +77,28 @@ class SensorHealth:
 
     @property
     def availability(self) -> float | None:
-        """Share of the time in which it delivered sound that was not bad; None if there was no time."""
-        if not len(self.missing):
+        """Share of the time in which it delivered sound that was not bad; None if nobody wanted to know."""
+        if not len(self.missing) or self.switched_off:
             return None
         there = 1.0 - self.missing.astype(np.float64)
+        recorded = np.isfinite(there)
         for episode in self.episodes:
             if episode.cause.state is State.BAD:
                 there[round(episode.start_seconds) : round(episode.end_seconds)] = 0.0
-        return float(there.mean())
+        return float(there[recorded].mean()) if recorded.any() else None
 
     @property
     def worst(self) -> State:
-        """The worst that it was, off and unknown aside."""
+        """The worst that it was, unknown aside; off if the operator did not want to hear it."""
+        if self.switched_off:
+            return State.OFF
         found = {state for _, state in self.states} | {episode.cause.state for episode in self.episodes}
-        for state in (State.BAD, State.DEGRADED, State.GOOD):
-            if state in found:
-                return state
-        return State.OFF if State.OFF in found else State.UNKNOWN
+        return next((state for state in (State.BAD, State.DEGRADED, State.GOOD) if state in found), State.UNKNOWN)
+
+    @property
+    def switched_off(self) -> bool:
+        """From the beginning to the end."""
+        return bool(self.states) and all(state is State.OFF for _, state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +169,19 @@ class Examination:
     choices: Choices
     directory: Path | None = None
     """Of the model, if there is one."""
-    usual: Usual | None = None
+    usual: Mapping[str, Usual | None] = field(default_factory=dict)
+    """Without a model, for each recording by its name."""
     labels: Labels | None = None
 
-    def chain(self) -> Chain:
+    def chain(self, recording: str = "") -> Chain:
         if self.directory is not None:
             chain = whole_chain(_loaded(self.directory), self.choices)
         else:
             masking = Masking([sensor - 1 for sensor in self.choices.masked], self.sound.n_sensors)
             rate_hz = self.sound.rate_hz
-            chain = Chain(masking, Fingerprint(), Measuring(rate_hz), Inspection(self.usual), Health(rate_hz))
+            chain = Chain(
+                masking, Fingerprint(), Measuring(rate_hz), Inspection(self.usual.get(recording)), Health(rate_hz)
+            )
         return chain if self.labels is None else Chain(Labelling(self._labelled(self.labels)), *chain.stages)
 
     def _labelled(self, labels: Labels) -> dict[str, list[Labelled]]:
@@ -186,39 +198,41 @@ def _loaded(directory: Path) -> Model:
     return Model.load(directory)
 
 
-def what_is_usual(recordings: Sequence[Recording], sound: Format, *, jobs: int, bar: ProgressBar) -> Usual | None:
-    """Learned from the recordings themselves, evenly chosen if there are many."""
+def what_is_usual(
+    recordings: Sequence[Recording], sound: Format, *, jobs: int, bar: ProgressBar
+) -> dict[str, Usual | None]:
+    """For each recording, learned from others of the array, evenly chosen if there are many.
+
+    A recording does not say itself what is usual in it, unless there is only one.
+    """
     lengths = [sound_seconds(recording) for recording in recordings]
     every = max(round(sum(lengths) / USUAL_SECONDS), 1)
     chosen = recordings[::every]
     shown = bar.add_task("recordings heard to learn what is usual", total=len(chosen))
-    seconds: dict[str, list[Measures]] = {}
+    heard: dict[str, list[Measures]] = {}
     for recording, measures in finished(partial(_measures, sound=sound), chosen, jobs=jobs):
-        seconds[recording.name] = measures
+        heard[recording.name] = measures
         bar.advance(shown)
-    return learn_usual([second for recording in chosen for second in seconds[recording.name]])
-
-
-class _Collected:
-    """Measures of the first hours; an observer."""
-
-    def __init__(self, most: int) -> None:
-        self.measures: list[Measures] = []
-        self._most = most
-
-    def observe(self, event: object, /) -> None:
-        if isinstance(event, Measures) and len(self.measures) < self._most:
-            self.measures.append(event)
-
-    def close(self) -> None:
-        pass
+    seconds = {recording.name: heard[recording.name] for recording in chosen}  # in their order, whoever was first
+    parts = [recordings[first::_PARTS] for first in range(min(_PARTS, len(recordings)))]
+    usual: dict[str, Usual | None] = {}
+    for part in parts:
+        own = {recording.name for recording in part} if len(parts) > 1 else set()
+        known = learn_usual([second for name, found in seconds.items() if name not in own for second in found])
+        usual |= dict.fromkeys((recording.name for recording in part), known)
+    return usual
 
 
 def _measures(recording: Recording, sound: Format) -> list[Measures]:
-    collected = _Collected(round(USUAL_SECONDS))
-    with suppress(SourceError):  # it is told when the recording is examined
-        run(sound.source(recording), Chain(Measuring(sound.rate_hz)), [collected])
-    return collected.measures
+    """Of a recording, or of its first hours."""
+    found: list[Measures] = []
+    chain = Chain(Measuring(sound.rate_hz))
+    with suppress(SourceError), sound.source(recording) as source:  # an error is told when it is examined
+        for item in source:
+            found += [fact for fact in chain.push(item) if isinstance(fact, Measures)]
+            if len(found) >= USUAL_SECONDS:
+                break
+    return found
 
 
 def examine(
@@ -237,11 +251,16 @@ def examined(recording: Recording, task: Examination) -> RecordingHealth:
     """One recording; what is wrong with its files is among the troubles."""
     watcher = Watcher(recording.name, task.sound.rate_hz)
     try:
-        run(task.sound.source(recording), task.chain(), [watcher])
+        run(task.sound.source(recording), task.chain(recording.name), [watcher])
     except SourceError as error:
         if not watcher.health.troubles:
             watcher.health.troubles.append(str(error))
-    return watcher.finish()
+    health = watcher.finish()
+    if 0 < health.seconds < 1:
+        health.troubles.append(
+            f"{recording.name} lasts {health.seconds:.2g} s; nothing can be said of less than a second"
+        )
+    return health
 
 
 class Watcher:
@@ -250,7 +269,7 @@ class Watcher:
     def __init__(self, recording: str, rate_hz: int) -> None:
         self.health = RecordingHealth(recording)
         self._rate_hz = rate_hz
-        self._seconds: list[Measures] = []
+        self._series = {name: array("f") for name in ("level_db", "floor_db", "missing")}  # small: a week is long
         self._open: dict[tuple[int, Cause], FaultOpened] = {}
         self._p_seconds: list[float] = []
         self._p_values: list[list[float]] = []
@@ -261,7 +280,7 @@ class Watcher:
                 self.health.started_at = event.started_at.isoformat() if event.started_at else None
                 self.health.sensors = [SensorHealth(n, name) for n, name in enumerate(event.sensors, start=1)]
             case Measures():
-                self._seconds.append(_without_relations(event))
+                self._measured(event)
             case FaultOpened():
                 self._open[event.sensor, event.cause] = event
             case FaultClosed():
@@ -290,17 +309,26 @@ class Watcher:
         for opened in self._open.values():
             self._episode(opened, round(self.health.seconds * self._rate_hz), self._at(opened.sample), still_open=True)
         for number, sensor in enumerate(self.health.sensors):
+            if sensor.states and sensor.states[0][1] in (State.GOOD, State.OFF):
+                sensor.states[0] = (0.0, sensor.states[0][1])  # it took some seconds to know, but nothing was amiss
             sensor.episodes.sort(key=lambda episode: (episode.start_seconds, episode.cause))
-            sensor.level_db = _series(one.level_db[number] for one in self._per_second())
-            sensor.floor_db = _series(one.floor_db[number, MIDDLE] for one in self._per_second())
-            sensor.missing = _series(one.missing[number] for one in self._per_second())
+            sensor.level_db, sensor.floor_db, sensor.missing = (self._of(number, name) for name in self._series)
             sensor.p_seconds = np.array(self._p_seconds, np.float32)
-            sensor.p_values = _series(p[number] for p in self._p_values)
+            sensor.p_values = np.array([p[number] for p in self._p_values], np.float32)
         return self.health
 
-    def _per_second(self) -> Iterable[Measures]:
-        for one in self._seconds:
-            yield from [one] * round((one.stop - one.start) / self._rate_hz)
+    def _measured(self, second: Measures) -> None:
+        unrecorded = round(second.start / self._rate_hz) * second.n_sensors - len(self._series["missing"])
+        for series in self._series.values():
+            series.extend([nan] * unrecorded)
+        columns = {"level_db": second.level_db, "floor_db": second.floor_db[:, MIDDLE], "missing": second.missing}
+        for _ in range(round((second.stop - second.start) / self._rate_hz)):
+            for name, values in columns.items():
+                self._series[name].extend(values.tolist())
+
+    def _of(self, number: int, name: str) -> NDArray[np.float32]:
+        """The series of one sensor, whose values stand among those of the others."""
+        return np.array(self._series[name][number :: len(self.health.sensors)], np.float32)
 
     def _at(self, sample: int) -> float:
         return sample / self._rate_hz
@@ -329,12 +357,3 @@ class Watcher:
             "realised": round(event.realised, 6),
             "interval": [round(event.low, 6), round(event.high, 6)],
         }
-
-
-def _without_relations(second: Measures) -> Measures:
-    """Pairs of sensors are many numbers, and nobody draws them."""
-    return replace(second, relations=None)
-
-
-def _series(values: Iterable[float]) -> NDArray[np.float32]:
-    return np.array(list(values), np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,19 +46,24 @@ def run_health(
     """Examine all recordings and write the report; the exit code."""
     for option, path in (("--out", out), ("--json", json_file)):
         if path is not None and path.is_dir():
-            raise UsageError(f"{option}={str(path)!r} is a directory; give a file, for example health.html")
+            raise UsageError(f"{option}={str(path)!r} is a directory; give a file in it")
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{option}={str(path)!r}: there is no directory {path.parent}; make it, or give another")
+        if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+            raise UsageError(f"{option}={str(path)!r} cannot be written; check its permissions, or give another")
+    if json_file is not None and json_file.resolve() == out.resolve() and out.is_file():
+        raise UsageError(f"--out and --json are both {out}; give two files")
     if labels is not None and model is None:
         raise UsageError("--labels are compared with what a model decides; give --model, too")
     listing = find_recordings(recordings, pattern=pattern)
+    _spare_recordings(listing, out, json_file)
     loaded = Model.load(model) if model else None
     sound = _format(listing, loaded, resample)
     told = read_labels(labels) if labels else None
     if told is not None:
         told.check_recordings(recording.name for recording in listing.recordings)
     with progress_bar(console) as bar:
-        usual = None if model else what_is_usual(listing.recordings, sound, jobs=jobs, bar=bar)
+        usual = {} if model else what_is_usual(listing.recordings, sound, jobs=jobs, bar=bar)
         task = Examination(sound, choices, model.resolve() if model else None, usual, told)
         task.chain()  # refuses choices that cannot be, before anything is examined
         found = examine(listing.recordings, task, jobs=jobs, bar=bar)
@@ -76,6 +82,13 @@ def run_health(
     return SOME_UNUSABLE if listing.troubles or any(one.troubles for one in found) else ALL_EXAMINED
 
 
+def _spare_recordings(listing: Listing, *outputs: Path | None) -> None:
+    sounds = {path.resolve() for one in listing.recordings for piece in one.pieces for path in piece.files if path}
+    for output in outputs:
+        if output is not None and output.resolve() in sounds:
+            raise UsageError(f"{output} is one of the recordings and would be lost; give another file")
+
+
 def _format(listing: Listing, model: Model | None, resample: bool) -> Format:
     if model is not None:
         return Format(model.grid.rate_hz, model.n_sensors, resample)
@@ -85,7 +98,7 @@ def _format(listing: Listing, model: Model | None, resample: bool) -> Format:
 
 def _title(recordings: Sequence[Path]) -> str:
     names = [path.resolve().name for path in recordings]
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return f"Sensor health: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _facts(found: Sequence[RecordingHealth], choices: Choices, model: Model | None) -> dict[str, str]:
@@ -103,8 +116,8 @@ def _alarm_rate(found: Sequence[RecordingHealth]) -> str:
     """How many faults opened, and what that is in a day; an interval says how little a short time tells."""
     count = sum(len(sensor.episodes) for one in found for sensor in one.sensors)
     seconds = sum(one.seconds for one in found)
-    if not seconds:
-        return str(count)
+    if seconds < SECONDS_PER_DAY / 24:
+        return str(count)  # a rate per day says nothing of minutes
     low, high = (bound * SECONDS_PER_DAY / seconds for bound in poisson_interval(count))
     return f"{count}, or {count * SECONDS_PER_DAY / seconds:.3g} a day (95 %: {low:.3g} to {high:.3g})"
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from pipeline.conditions import Cause, State
 from pipeline.service.health import Episode, RecordingHealth, SensorHealth, Verdict
 from pipeline.service.health_figure import (
@@ -76,9 +78,10 @@ class _Sensor:
     causes: Counter[Cause] = field(default_factory=Counter)
 
     def add(self, one: SensorHealth) -> None:
-        self.seconds += len(one.missing)
-        self.heard_seconds += float((1.0 - one.missing).sum())
-        self.well_seconds += len(one.missing) * (one.availability or 0.0)
+        recorded = one.missing[np.isfinite(one.missing)]
+        self.seconds += len(recorded)
+        self.heard_seconds += float((1.0 - recorded).sum())
+        self.well_seconds += len(recorded) * (one.availability or 0.0)
         self.worst = min(self.worst, one.worst, key=WORST_FIRST.index)
         self.causes.update(episode.cause for episode in one.episodes)
 

@@ -22,9 +22,8 @@ def run(source: Source, chain: Stage, observers: Iterable[Observer], *, progress
                 if progress is not None and isinstance(item, Block | Gap):
                     progress(item.stop - item.start)
     finally:
-        # Also after an error: nothing of this sound may reach into what the stages hear next.
-        rest = chain.flush()
-    _show(rest, observers)
+        # Also after an error: what was heard until then counts, and nothing of it may reach into what comes next.
+        _show(chain.flush(), observers)
 
 
 def _show(facts: list[Any], observers: Iterable[Observer]) -> None:

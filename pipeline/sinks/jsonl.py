@@ -87,6 +87,7 @@ class EventLines:
             "start_sample": event.start,
             "stop_sample": event.stop,
             "reason": event.reason,
+            "recorded": event.recorded,
         }
 
     @_describe.register

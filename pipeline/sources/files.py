@@ -147,7 +147,7 @@ class _Playback:
         """All of a piece, after the gap before it or without its beginning that was already played."""
         late = self._due(piece) - self.position
         if late > self.join_samples:
-            yield self._gap(self.position + late, f"nothing usable before {piece.name}")
+            yield self._gap(self.position + late, f"nothing usable before {piece.name}", recorded=False)
         overlap = -late if -late > self.join_samples else 0
         if overlap:
             message = f"begins {overlap} samples before the previous piece ends; these are dropped, check its name"
@@ -173,8 +173,8 @@ class _Playback:
             return 0
         return round((piece.time - origin) / timedelta(microseconds=1) * self.rate_hz / 1_000_000)
 
-    def _gap(self, stop: int, reason: str) -> Gap:
-        gap = Gap(self.position, stop, reason)
+    def _gap(self, stop: int, reason: str, *, recorded: bool = True) -> Gap:
+        gap = Gap(self.position, stop, reason, recorded)
         self.position = stop
         return gap
 

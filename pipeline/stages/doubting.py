@@ -9,7 +9,6 @@ import numpy as np
 
 from pipeline.conditions import Pattern
 from pipeline.events import AnomalyJudged, Decision, Labelled, Numbers, RecordingStarted, Role
-from pipeline.grid import Grid
 
 _LEAST_SEGMENTS = 3
 _LEAST_LOG_ODDS = log(1000)
@@ -24,22 +23,25 @@ class Doubting:
 
     accepts = (RecordingStarted, Labelled, Decision)
 
-    def __init__(self, grid: Grid, classes: Sequence[str]) -> None:
-        self._grid, self._classes = grid, tuple(classes)
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes = tuple(classes)
         self._labels: list[_Doubt] = []
+        self._next = 0
 
     def push(self, item: RecordingStarted | Labelled | Decision, /) -> list[object]:
         if isinstance(item, RecordingStarted):
-            self._labels = []
+            self.flush()
         elif isinstance(item, Labelled):
             if item.label in self._classes:
                 self._labels.append(_Doubt(item, sign=1.0 if item.label == self._classes[1] else -1.0))
-        elif item.features.span.start % self._grid.segment == 0:
+        elif item.features.span.start >= self._next:
+            self._next = item.features.span.stop
+            self._labels = [label for label in self._labels if not label.is_past(item.features.span.start)]
             return [item, *(found for label in self._labels for found in label.compare(item))]
         return [item]
 
     def flush(self) -> list[object]:
-        self._labels = []
+        self._labels, self._next = [], 0
         return []
 
 
@@ -50,6 +52,9 @@ class _Doubt:
         self._labelled, self._sign = labelled, sign
         self._against: Numbers = np.zeros(0)
         self._segments, self._told = 0, False
+
+    def is_past(self, sample: int) -> bool:
+        return self._labelled.span.stop <= sample
 
     def compare(self, decision: Decision) -> list[AnomalyJudged]:
         span, label = decision.features.span, self._labelled

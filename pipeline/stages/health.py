@@ -15,7 +15,7 @@ from pipeline.events import (
     StateChanged,
     TrustChanged,
 )
-from pipeline.health.condition import FLAP_CHANGES, FLAP_SECONDS, Condition, Flapping
+from pipeline.health.condition import CHRONIC, FLAP_CHANGES, FLAP_SECONDS, Condition, Flapping, fell_ill
 from pipeline.health.measures import Measures
 
 
@@ -66,15 +66,15 @@ class Health:
             yield from sensor.pass_time(second.stop, seconds, self._now, sound=missing < 1)
 
     def _in_common(self, second: Measures) -> Iterator[AnomalyJudged]:
-        if len(self._sensors) < 2:
-            return
-        common = set.intersection(*(set(sensor.faults) for sensor in self._sensors))
+        # Who was never heard, or is switched off, shares nothing that could fail now.
+        living = [one for one in self._sensors if not one.muted and one.condition.seconds_heard > 0]
+        common = set.intersection(*(set(one.faults) - CHRONIC for one in living)) if len(living) > 1 else set()
         for cause in sorted(common - self._common):
             yield AnomalyJudged(
                 second.stop,
                 Pattern.COMMON_FAULT,
-                tuple(range(len(self._sensors))),
-                {"sensors": float(len(self._sensors))},
+                tuple(sensor.number for sensor in living),
+                {"sensors": float(len(living))},
                 f"{cause} at all sensors at once: look at what they share, such as supply, converter or clock",
             )
         self._common = common
@@ -96,10 +96,10 @@ class _Sensor:
         self.well_since = closed.until
 
     def pass_time(self, sample: int, seconds: float, now: float, *, sound: bool) -> Iterator[object]:
-        before = self.condition.state
+        before, acute = self.condition.state, self.condition.acute
         changed = self.condition.pass_time(seconds, sound=sound, causes=self.faults, muted=self.muted)
-        if before is State.GOOD and self.condition.state in (State.DEGRADED, State.BAD):
-            self.flapping.fell_ill(now)
+        if fell_ill(acute, self.condition.acute):
+            self.flapping.fall(now)
         yield from self._flap(sample, now)
         if changed:
             yield self._told(before, sample, now)
@@ -127,5 +127,5 @@ class _Sensor:
             liveness=self.condition.liveness,
             causes=tuple(sorted(self.faults)),
             evidence={cause: self.faults[cause].evidence for cause in sorted(self.faults)},
-            notify=self.flapping.worth_telling(state, now),
+            notify=self.flapping.worth_telling(before, state, self.condition.liveness, now),
         )

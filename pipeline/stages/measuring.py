@@ -19,7 +19,7 @@ class Measuring:
 
     Blocks are cut at whole seconds, so that whatever follows sees sound and measures in the same order, however the
     source cut it. What no sensor delivered is measured, too: a gap is missing sound, not missing time, and so are the
-    seconds in which the source waits.
+    seconds in which the source waits. Only where nothing was recorded nothing is measured.
     """
 
     accepts = (RecordingStarted, Block, Gap, Tick)
@@ -27,7 +27,7 @@ class Measuring:
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._second: _Second | None = None
-        self._waited_seconds = 0.0
+        self._waited_seconds, self._quiet_since = 0.0, 0
 
     def push(self, item: RecordingStarted | Block | Gap | Tick, /) -> list[object]:
         if isinstance(item, RecordingStarted):
@@ -41,13 +41,14 @@ class Measuring:
         return list(self._sound(item))
 
     def flush(self) -> list[object]:
-        self._second, self._waited_seconds = None, 0.0
+        self._second, self._waited_seconds, self._quiet_since = None, 0.0, 0
         return []
 
     def _sound(self, block: Block) -> Iterator[Block | Measures]:
         second = self._second
         if second is None or block.start > second.position:
             second = self._second = _Second(len(block.samples), self._rate_hz, start=block.start)
+        self._quiet_since = block.stop
         for start, stop in self._pieces(block.start, block.stop):
             samples = block.samples[:, start - block.start : stop - block.start]
             yield Block(start, samples, block.delivered)
@@ -57,7 +58,10 @@ class Measuring:
         second = self._second
         if second is None:
             return
-        detailed = min(gap.stop, gap.start + _DETAILED_GAP_SECONDS * self._rate_hz)
+        if not gap.recorded:
+            self._second = _Second(second.n_sensors, self._rate_hz, start=gap.stop)
+            return
+        detailed = min(gap.stop, self._quiet_since + _DETAILED_GAP_SECONDS * self._rate_hz)
         for start, stop in self._pieces(gap.start, detailed):
             yield from second.take_nothing(stop - start)
         last = gap.stop // self._rate_hz * self._rate_hz

@@ -52,6 +52,7 @@ class Suspicion:
         self._suspects: list[_Suspect] = []
         self._scene: Cusum | None = None
         self._explained: dict[int, set[Cause]] = {}
+        self._next = 0
         return []
 
     def _height(self, n_sensors: int) -> float:
@@ -64,25 +65,24 @@ class Suspicion:
             height = self._height(len(screened.p_values))
             self._scene = Cusum(height)
             self._suspects = [_Suspect(n, height, self._alpha) for n in range(len(screened.p_values))]
-            yield from self._contaminated(span.start)
-        if span.start % self._grid.segment:
-            return  # its sound is part of another segment that counts
-        blameless = [
-            float("nan") if self._explained.get(sensor) else p for sensor, p in enumerate(screened.p_own.tolist())
-        ]
-        together = combined([p for p, trusted in zip(blameless, screened.features.trusted, strict=True) if trusted])
-        yield from self._event(screened, together)
-        for suspect, p_value, own in zip(self._suspects, screened.p_values.tolist(), blameless, strict=True):
-            if not isnan(own):
-                yield from suspect.take(p_value, own, span.start, span.stop, novel=together <= _NOVEL)
+            yield from self._contaminated(span.stop)
+        if span.start < self._next:
+            return  # its sound is part of a segment that was counted
+        self._next = span.stop
+        own = {n: p for n, p in enumerate(screened.p_own.tolist()) if not isnan(p) and not self._explained.get(n)}
+        witnesses = tuple(n for n in own if screened.features.trusted[n])
+        together = combined([own[n] for n in witnesses]) if len(witnesses) > 1 else float("nan")
+        yield from self._event(span.stop, witnesses, together)
+        for n, p_own in own.items():
+            p_value = float(screened.p_values[n])
+            yield from self._suspects[n].take(p_value, p_own, span.start, span.stop, novel=together <= _NOVEL)
 
-    def _event(self, screened: Screened, p_value: float) -> Iterator[AnomalyJudged]:
+    def _event(self, sample: int, witnesses: tuple[int, ...], p_value: float) -> Iterator[AnomalyJudged]:
         assert self._scene is not None
         if self._scene.take(p_value) and self._scene.active:
-            usual = [n for n, own in enumerate(screened.p_own.tolist()) if not isnan(own)]
             evidence = {"p_combined": p_value, "log_likelihood_ratio": self._scene.evidence}
             reason = "all sensors together hear what none of them has heard before"
-            yield AnomalyJudged(screened.features.span.stop, Pattern.EVENT, tuple(usual), evidence, reason)
+            yield AnomalyJudged(sample, Pattern.EVENT, witnesses, evidence, reason)
 
     def _contaminated(self, sample: int) -> Iterator[FaultOpened]:
         for sensor, share in enumerate(self._contamination):
@@ -101,7 +101,7 @@ class _Suspect:
     cusum: Cusum = field(init=False)
     drift: Drift = field(init=False)
     calibration: Calibration = field(init=False)
-    since: dict[Cause, int] = field(default_factory=dict)
+    opened: dict[Cause, FaultOpened] = field(default_factory=dict)
     rising_since: int = 0
 
     def __post_init__(self) -> None:
@@ -134,6 +134,7 @@ class _Suspect:
 
     def _fault(self, cause: Cause, opens: bool, since: int, now: int, evidence: Evidence) -> FaultOpened | FaultClosed:
         if opens:
-            self.since[cause] = since
-            return FaultOpened(now, since, self.number, cause, evidence)
-        return FaultClosed(now, self.since.pop(cause), now, self.number, cause, evidence)
+            self.opened[cause] = FaultOpened(now, since, self.number, cause, evidence)
+            return self.opened[cause]
+        fault = self.opened.pop(cause)
+        return FaultClosed(now, fault.since, now, self.number, cause, fault.evidence)

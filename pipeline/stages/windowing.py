@@ -34,7 +34,7 @@ class Windowing:
             self._check(item)
             return [item]
         if isinstance(item, TrustChanged):
-            self._trust.change(item)
+            self._trust.change(item, heard=self._next - self._grid.segment)
             return [item]
         if self._buffer is None or item.start > self._next:
             self._buffer = _Buffer(self._grid, len(item.samples), after=item.start)
@@ -96,23 +96,32 @@ class _Trust:
         self._stride = stride
         self._changes: dict[Authority, dict[int, TrustChanged]] = {authority: {} for authority in Authority}
 
-    def change(self, change: TrustChanged) -> None:
-        """Take note of a change; they may come in any order, and the latest word about a sample counts."""
+    def change(self, change: TrustChanged, *, heard: int) -> None:
+        """Take note of a change; they may come in any order, and the latest word about a sample counts.
+
+        No segment will begin before the sample `heard`.
+        """
         segment = -(-change.sample // self._stride)
         known = self._changes[change.by].get(segment)
         if known is None or known.sample <= change.sample:
             self._changes[change.by][segment] = change
+        self._forget(self._changes[change.by], before=heard // self._stride)
 
     def at(self, start: int, n_sensors: int) -> Mask:
         """Whom everybody trusts in the segment from `start` on; what came before is forgotten."""
         trusted = np.ones(n_sensors, np.bool_)
         for changes in self._changes.values():
-            past = sorted(segment for segment in changes if segment * self._stride <= start)
-            for segment in past[:-1]:
-                del changes[segment]
-            if past:
-                trusted &= changes[past[-1]].trusted
+            now = self._forget(changes, before=start // self._stride)
+            if now is not None:
+                trusted &= changes[now].trusted
         return trusted
+
+    def _forget(self, changes: dict[int, TrustChanged], *, before: int) -> int | None:
+        """Keep of the changes up to a segment only the last one, which still holds there."""
+        past = sorted(segment for segment in changes if segment <= before)
+        for segment in past[:-1]:
+            del changes[segment]
+        return past[-1] if past else None
 
 
 class _Buffer:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.errors import ModelError, SettingsError
 from pipeline.grid import Grid
+from pipeline.health.measures import BANDS_HZ
+from pipeline.health.together_checks import MOST_REFERENCES
 from pipeline.health.usual import Usual
 from pipeline.learners.array_fusion import CombinedFeatures, WeightedVotes
 from pipeline.learners.array_screen import ArrayScreen
@@ -212,15 +214,20 @@ _SHAPES = {
     "held_out.log_odds": "N",
     "held_out.sensor_log_odds": "NS",
     "held_out.p_values": "NS",
+    "usual.floor_db": "SB",
+    "usual.offset_db": "SB",
+    "usual.arrival_seconds": "RS",
+    "usual.radius_seconds": "1",
 }
-"""Sensors, values, components, segments: each letter is one number throughout."""
+"""Sensors, values, components, segments, bands, usual sounds: each letter is one number throughout."""
+_OPTIONAL = ("held_out.", "usual.")
 
 
 def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
     """Arrays that fit each other: the compiled loops would read beyond their ends otherwise."""
-    sizes: dict[str, int] = {}
+    sizes = {"B": len(BANDS_HZ), "1": 1}
     for name, letters in _SHAPES.items():
-        if name not in arrays and name.startswith("held_out."):
+        if name not in arrays and name.startswith(_OPTIONAL):
             continue
         _require(arrays[name].ndim == len(letters), f"{name} has {arrays[name].ndim} dimensions")
         for letter, size in zip(letters, arrays[name].shape, strict=True):
@@ -233,12 +240,27 @@ def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
             for name, shape in expected.items():
                 _require(machine[name].shape == shape, f"{prefix}.{name} has the shape {machine[name].shape}")
                 _require(bool(np.isfinite(machine[name]).all()), f"{prefix}.{name} is not finite")
+    _check_usual(_part("usual", arrays))
+    shares = metadata["notes"]["contamination"]
+    _require(len(shares) == sizes["S"] and all(0 <= float(one) <= 1 for one in shares), f"contamination {shares}")
     _require(all(array.dtype.kind in "fi" for array in arrays.values()), "an array holds no numbers")
     classes = metadata["classes"]
     _require(len({str(name) for name in classes if isinstance(name, str)}) == 2 == len(classes), f"classes {classes}")
     _require(0 <= float(metadata["dependence"]) <= 1, f"dependence {metadata['dependence']}")
     known = {note["fingerprint"] for note in metadata["notes"]["recordings"]}
     _require(len(known) > int(arrays["memory.recording"].max()), "recordings are missing")
+
+
+def _check_usual(usual: Arrays) -> None:
+    if not usual:
+        return
+    _require(bool(np.isfinite(usual["offset_db"]).all()), "usual.offset_db is not finite")
+    _require(not np.isinf(usual["floor_db"]).any(), "usual.floor_db is infinite")
+    _require(("arrival_seconds" in usual) == ("radius_seconds" in usual), "usual.radius_seconds has no counterpart")
+    if "arrival_seconds" in usual:
+        _require(len(usual["arrival_seconds"]) <= MOST_REFERENCES, "usual.arrival_seconds is too long")
+        _require(not np.isinf(usual["arrival_seconds"]).any(), "usual.arrival_seconds is infinite")
+        _require(0 <= float(usual["radius_seconds"][0]) < np.inf, "usual.radius_seconds is no distance")
 
 
 def _require(held: bool, otherwise: str) -> None:

@@ -121,18 +121,28 @@ def test_seconds_without_sound_are_counted_from_the_last_one():
 def test_gain_against_the_array_and_against_itself():
     """All sensors 25 dB lower: none differs from the others, each differs from itself; an usual difference is none."""
     lower = [replace(WELL, floor_db=np.full((N, 2), -85.0))] * 5
-    np.testing.assert_allclose(checks.above_array_db(lower, USUAL, band=MIDDLE), 0)
-    np.testing.assert_allclose(checks.above_own_db(lower, USUAL, band=MIDDLE), -25)
-    assert np.isnan(checks.above_own_db(lower, STRANGER, band=MIDDLE)).all()
+    np.testing.assert_allclose(checks.above_array_db(lower, USUAL, upper=True), 0)
+    np.testing.assert_allclose(checks.above_own_db(lower, USUAL), -25)
+    assert np.isnan(checks.above_own_db(lower, STRANGER)).all()
     softer = seconds(floor_db=[(-60.0, -72.0)] * 5, n=5)
     usually = replace(USUAL, offset_db=np.array([[0, 0], [0, 0], [0, -12.0], [0, 0]]))
-    np.testing.assert_allclose(checks.above_array_db(softer, USUAL, band=MIDDLE), [0, 0, -12, 0])
-    np.testing.assert_allclose(checks.above_array_db(softer, usually, band=MIDDLE), 0)
+    np.testing.assert_allclose(checks.above_array_db(softer, USUAL, upper=False), [0, 0, -12, 0])
+    np.testing.assert_allclose(checks.above_array_db(softer, usually, upper=False), 0)
 
 
 def test_of_two_sensors_that_differ_nobody_knows_which_is_wrong():
     history = [replace(WELL, floor_db=np.array([[-60.0, -60], [-60, -90], [np.nan] * 2, [np.nan] * 2]))] * 5
-    assert np.isnan(checks.above_array_db(history, USUAL, band=MIDDLE)).all()
+    assert np.isnan(checks.above_array_db(history, USUAL, upper=True)).all()
+    assert np.isnan(checks.louder_than_array_db(history, USUAL)).all()
+    assert np.isnan(checks.softer_than_array_db(history, USUAL)).all()
+
+
+def test_one_wrong_sensor_of_three_does_not_make_the_others_wrong():
+    """The first is 25 dB too loud: it is found, and the others are not too quiet beside it."""
+    floors = np.array([[-60.0, -35], [-60, -60], [-60, -60], [np.nan, np.nan]])
+    history = [replace(WELL, floor_db=floors)] * 5
+    assert checks.louder_than_array_db(history, USUAL)[0] == 25
+    np.testing.assert_allclose(checks.softer_than_array_db(history, USUAL)[1:3], 0)
 
 
 def test_rumble_that_comes_and_goes_is_wind():

@@ -16,6 +16,7 @@ from pipeline.health.condition import (
     SETTLE_SECONDS,
     Condition,
     Flapping,
+    fell_ill,
     liveness_after,
     state_of,
 )
@@ -39,7 +40,8 @@ def test_the_worst_cause_is_the_state(n):
         bad = bool({str(cause) for cause in causes} & FATAL)
         expected = State.BAD if bad else State.DEGRADED if causes else State.GOOD
         assert state_of(causes, heard=True, muted=False) is expected
-        assert state_of(causes, heard=False, muted=False) is State.UNKNOWN
+        surely_bad = bool({str(cause) for cause in causes} & FATAL - {"no_frames"})
+        assert state_of(causes, heard=False, muted=False) is (State.BAD if surely_bad else State.UNKNOWN)
         for heard in (False, True):
             assert state_of(causes, heard=heard, muted=True) is State.OFF
 
@@ -102,11 +104,11 @@ def test_a_sensor_through_its_life():
 
 
 def test_a_sensor_with_a_fault_from_the_beginning_is_never_called_good():
-    condition, states = Condition(), set()
+    condition, states = Condition(), []
     for second in range(100):
         condition.pass_time(1.0, sound=True, causes=[Cause.FLAT] if second >= 1 else [], muted=False)
-        states.add(condition.state)
-    assert states == {State.UNKNOWN, State.BAD}
+        states.append(condition.state)
+    assert states == [State.UNKNOWN] + [State.BAD] * 99
 
 
 def test_who_never_delivers_stays_unknown_and_fails():
@@ -116,27 +118,63 @@ def test_who_never_delivers_stays_unknown_and_fails():
     assert (condition.state, condition.liveness) == (State.UNKNOWN, Liveness.FAILED)
 
 
+def test_what_is_chronic_neither_escalates_nor_hides_a_fall():
+    """Contaminated from the beginning: degraded, but healthy; a fault on top of it is a fall like any other."""
+    condition = Condition()
+    for _ in range(700):
+        condition.pass_time(1.0, sound=True, causes=[Cause.CONTAMINATED], muted=False)
+    assert (condition.state, condition.liveness) == (State.DEGRADED, Liveness.HEALTHY)
+    before = condition.acute
+    condition.pass_time(1.0, sound=True, causes=[Cause.CONTAMINATED, Cause.HUM_ONLY], muted=False)
+    assert fell_ill(before, condition.acute)
+
+
+def test_a_fall_is_any_change_for_the_worse():
+    """Over all pairs of states."""
+    worse = {("good", "degraded"), ("good", "bad"), ("unknown", "degraded"), ("unknown", "bad"), ("degraded", "bad")}
+    for before, after in product(State, State):
+        assert fell_ill(before, after) == ((str(before), str(after)) in worse)
+
+
 def test_flapping_is_three_falls_in_a_quarter_of_an_hour():
     """And over when the first of the last three is a quarter of an hour old."""
     flapping = Flapping()
     for now in (0, 100, 200):
         assert not flapping.active(now)
-        flapping.fell_ill(now)
+        flapping.fall(now)
     assert flapping.active(200)
     assert flapping.active(FLAP_SECONDS - 1)
     assert not flapping.active(FLAP_SECONDS)
     assert FLAP_CHANGES == 3
 
 
-def test_a_flapping_sensor_is_told_of_at_most_a_few_times_but_what_is_worse_always():
-    """A hundred falls in ten minutes: three are told, one more when it gets worse."""
+ALARMED, RECOVERING = Liveness.ALARMED, Liveness.RECOVERING
+
+
+@pytest.mark.parametrize("every", [3, 40, 200])
+def test_at_most_three_changes_are_told_in_a_quarter_of_an_hour(every):
+    """Two hours of falls and recoveries: in no quarter of an hour more than three."""
     flapping, told = Flapping(), []
-    for k in range(100):
-        flapping.fell_ill(6 * k)
-        told += [k] if flapping.worth_telling(State.DEGRADED, 6 * k) else []
-        told += [k] if flapping.worth_telling(State.GOOD, 6 * k + 3) else []
-    assert len(told) <= 2 * FLAP_CHANGES
-    assert flapping.worth_telling(State.BAD, 600)
-    assert not flapping.worth_telling(State.BAD, 601)
-    assert not flapping.worth_telling(State.DEGRADED, 602)
-    assert flapping.worth_telling(State.OFF, 603)
+    for now in range(0, 7200, every):
+        if flapping.worth_telling(State.GOOD, State.DEGRADED, ALARMED, now):
+            told.append(now)
+        if flapping.worth_telling(State.DEGRADED, State.GOOD, RECOVERING, now + 1):
+            told.append(now + 1)
+    assert told
+    assert max(sum(start <= now < start + FLAP_SECONDS for now in told) for start in told) <= FLAP_CHANGES
+
+
+def test_what_is_worse_is_always_told_and_so_is_what_the_operator_did():
+    """Worse state, then worse liveness, each once; off and on again, and bad after that."""
+    flapping = Flapping()
+    for now in range(10):
+        flapping.worth_telling(State.GOOD, State.DEGRADED, ALARMED, now)
+    assert not flapping.worth_telling(State.GOOD, State.DEGRADED, ALARMED, 10)
+    assert flapping.worth_telling(State.DEGRADED, State.BAD, ALARMED, 11)
+    assert not flapping.worth_telling(State.DEGRADED, State.BAD, ALARMED, 12)
+    assert flapping.worth_telling(State.BAD, State.BAD, Liveness.ESCALATED, 70)
+    assert flapping.worth_telling(State.BAD, State.BAD, Liveness.FAILED, 600)
+    assert not flapping.worth_telling(State.BAD, State.GOOD, RECOVERING, 610)
+    assert flapping.worth_telling(State.GOOD, State.OFF, Liveness.MUTED, 620)
+    assert flapping.worth_telling(State.OFF, State.GOOD, Liveness.HEALTHY, 630)
+    assert flapping.worth_telling(State.GOOD, State.BAD, ALARMED, 640)

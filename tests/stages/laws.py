@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
@@ -118,7 +119,7 @@ def size_of(thing: object, seen: set[int] | None = None) -> int:
     total = sys.getsizeof(thing)
     if isinstance(thing, dict):
         return total + sum(size_of(value, seen) for value in thing.values())
-    if isinstance(thing, list | tuple | set | frozenset):
+    if isinstance(thing, list | tuple | set | frozenset | deque):
         return total + sum(size_of(value, seen) for value in thing)
     slots = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ()) if hasattr(thing, name)]
     return total + size_of(getattr(thing, "__dict__", {}), seen) + sum(size_of(value, seen) for value in slots)

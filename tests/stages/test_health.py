@@ -116,10 +116,11 @@ def test_healthy_sensors_become_good_and_stay_so():
 
 
 SPECIAL = {
-    "all zeros": (lambda x: 0 * x, {"flat", "silent"}),
-    "a stuck value": (lambda x: 0 * x + np.float32(0.3), {"flat", "silent"}),
-    "digital silence with one bit of noise": (lambda x: np.float32(2**-15) * (x > 0), {"flat", "silent"}),
-    "pegged": (lambda x: 0 * x + 1, {"flat", "silent", "pegged"}),
+    "all zeros": (lambda x: 0 * x, {"flat"}),
+    "a stuck value": (lambda x: 0 * x + np.float32(0.3), {"flat"}),
+    "digital silence with one bit of noise": (lambda x: np.float32(2**-15) * (x > 0), {"flat"}),
+    "far too quiet, of 24 bits": (lambda x: np.float32(1e-4) * x, {"silent"}),
+    "pegged": (lambda x: 0 * x + 1, {"pegged"}),
 }
 
 
@@ -131,7 +132,7 @@ def test_special_inputs_are_bad_from_the_beginning_and_never_good(name, sensor):
     audio = sound(20)
     audio[sensor] = make(audio[sensor])
     out = played(audio)
-    assert [state for state, _ in states(out, sensor)] == ["unknown", "bad"]
+    assert [state for state, _ in states(out, sensor)] == ["bad"]
     assert opened(out) == {(sensor, cause) for cause in causes}
     levels = [fact.level_db[sensor] for fact in out if isinstance(fact, Measures)]
     assert max(levels) < -90
@@ -148,12 +149,21 @@ def test_an_unplugged_channel_is_bad_and_comes_back():
     faults = [f for f in out if isinstance(f, FaultOpened) and f.cause is Cause.NO_FRAMES]
     assert [f.sensor for f in faults] == [2]
     assert faults[0].sample <= 15 * RATE
+    assert faults[0].since == 10 * RATE
     closed = [f for f in out if isinstance(f, FaultClosed) and f.cause is Cause.NO_FRAMES]
     assert closed[0].sample <= 35 * RATE
     trust = [f for f in out if isinstance(f, TrustChanged)]
     assert [f.trusted.tolist() for f in trust] == [[True, True, False, True], [True] * 4]
     assert {f.by for f in trust} == {Authority.HEALTH}
     assert {s for s, _ in opened(out)} == {2}
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_a_sensor_that_is_missing_again_and_again_has_gaps(shift):
+    """Three of every eight seconds, whole ones or not."""
+    out = played(sound(40), delivered=lambda t: [True, (t + shift) % 8 >= 3, True, True])
+    assert (1, "gap") in opened(out)
+    assert opened(out) <= {(1, "gap"), (1, "flapping")}
 
 
 def test_a_channel_that_never_starts_is_unknown_and_fails_in_time():
@@ -226,7 +236,7 @@ def test_the_same_fault_everywhere_is_told_as_common():
     judged = [f for f in played(audio) if isinstance(f, AnomalyJudged)]
     assert {f.pattern for f in judged} == {Pattern.COMMON_FAULT}
     assert all(f.sensors == (0, 1, 2, 3) for f in judged)
-    assert {f.reason.split()[0] for f in judged} == {"flat", "silent"}
+    assert [f.reason.split()[0] for f in judged] == ["flat"]
     audio[0] = sound(20, seed=1)[0]
     assert not [f for f in played(audio) if isinstance(f, AnomalyJudged)]
 
@@ -239,7 +249,7 @@ def test_a_loose_contact_flaps_and_is_told_of_a_few_times():
     out = played(audio, size=RATE)
     changes = [f for f in out if isinstance(f, StateChanged) and f.sensor == 3]
     assert len(changes) > 15
-    assert sum(f.notify for f in changes) <= 8
+    assert sum(f.notify for f in changes) <= 4
     assert (3, "flapping") in opened(out)
     assert all(f.notify for f in out if isinstance(f, StateChanged) and f.sensor != 3)
 
@@ -252,7 +262,7 @@ def test_state_changes_say_since_when_why_and_what_to_do():
     assert (bad.sensor, bad.before, bad.liveness) == (2, State.GOOD, Liveness.ALARMED)
     assert bad.since == 8 * RATE
     assert bad.sample == 10 * RATE
-    assert set(bad.causes) == {Cause.FLAT, Cause.SILENT}
+    assert bad.causes == (Cause.FLAT,)
     assert bad.evidence[Cause.FLAT] == {"distinct_values": 1.0, "limit": 2}
     assert all(bad.cures)
 
@@ -319,6 +329,28 @@ def test_overlapping_segments_do_not_count_twice():
     for n in range(12):
         facts += stage.push(screened(n * GRID.stride, [0.004, 0.5, 0.5, 0.5]))
     assert all(isinstance(fact, Screened) for fact in facts)
+
+
+def test_a_sensor_alone_is_accused_and_is_no_event():
+    """Where the others have faults of their own nobody can say that all hear something new."""
+    rows = usual_rows(200)
+    rows[50:70, 1] = 0.004
+    faults = [FaultOpened(0, 0, sensor, Cause.SPIKES) for sensor in (0, 2, 3)]
+    out = suspected(rows, before=faults)[3:]
+    assert [f.pattern for f in out if isinstance(f, AnomalyJudged)] == [Pattern.FAULT]
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.6, 0.65, 0.75])
+def test_every_overlap_gives_a_test_for_about_every_length_of_a_segment(overlap):
+    grid = Grid(rate_hz=RATE, overlap=overlap)
+    stage, n = Suspicion(grid, alarms_per_day=20_000.0), 0
+    for start in range(0, 100 * grid.segment, grid.stride):
+        span = Span(start, start + grid.segment)
+        given = Features(span, span, np.zeros((4, 2), np.float32), np.ones(4, bool), np.ones(4, bool))
+        p = np.full(4, 0.01)
+        stage.push(Screened(given, np.full(4, 0.9), p, p, np.zeros(4, bool)))
+        n += stage._next == span.stop
+    assert 70 <= n <= 100
 
 
 def test_false_alarms_of_a_day_stay_below_what_was_asked_for():
@@ -409,7 +441,7 @@ def decision(start, log_odds, roles=(Role.USED,) * 4):
 )
 def test_a_label_is_doubted_if_all_sensors_contradict_it(log_odds, label, doubted):
     """Told once; one sensor on the label's side, or too little evidence, doubts nothing."""
-    stages = Chain(Labelling({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), Doubting(GRID, ("a", "b")))
+    stages = Chain(Labelling({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), Doubting(("a", "b")))
     out = stages.push(STARTED)
     for n in range(10):
         out += stages.push(decision(n * GRID.segment, log_odds))
@@ -418,7 +450,7 @@ def test_a_label_is_doubted_if_all_sensors_contradict_it(log_odds, label, doubte
 
 
 def test_segments_outside_the_label_say_nothing_about_it():
-    stages = Chain(Labelling({"r": [Labelled(Span(0, 2 * GRID.segment), "a")]}), Doubting(GRID, ("a", "b")))
+    stages = Chain(Labelling({"r": [Labelled(Span(0, 2 * GRID.segment), "a")]}), Doubting(("a", "b")))
     out = stages.push(STARTED)
     for n in range(10):
         out += stages.push(decision(n * GRID.segment, [9.0] * 4))
@@ -433,4 +465,4 @@ def test_masking_and_health_together_never_shift_a_sensor():
     out = played(audio, stages=stages)
     assert states(out, 1) == [("off", "muted")]
     assert states(out, 3)[-1][0] == "bad"
-    assert opened(out) == {(3, "flat"), (3, "silent")}
+    assert opened(out) == {(3, "flat")}
