@@ -56,6 +56,7 @@ def _milliseconds(value: float) -> str:
 
 _NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds_without_sound": ("nothing came for", _seconds),
+    "delivered_share": ("sound came in so much of the time", percent),
     "distinct_values": ("different values", number),
     "level_dbfs": ("level", _full_scale),
     "share_at_rail": ("samples at full scale", percent),
