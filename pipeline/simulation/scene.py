@@ -107,9 +107,9 @@ class Scene:
         return Recording(self.label, self.walker, self.weather, converted(sound), tuple(episodes))
 
 
-def draw_scene(site: Site, number: int, label: str) -> Scene:
-    """The scene of recording `number`, without faults."""
-    return Scene(site, number, label, *_clean(site, number, label))
+def draw_scene(site: Site, number: int, label: str, *, weather: Weather | None = None) -> Scene:
+    """The scene of recording `number`, without faults; the weather is drawn unless given."""
+    return Scene(site, number, label, *_clean(site, number, label, weather))
 
 
 def record(
@@ -141,7 +141,7 @@ def _another(site: Site, number: int) -> Floats:
     return _clean(site, never, drawn_label(site, never))[2]
 
 
-def _clean(site: Site, number: int, label: str) -> tuple[Walker, Weather, Floats]:
+def _clean(site: Site, number: int, label: str, weather: Weather | None = None) -> tuple[Walker, Weather, Floats]:
     """Sound without faults, in parts of full scale."""
     rng = site._chance(number, 1)
     walker = draw_walker(
@@ -150,7 +150,8 @@ def _clean(site: Site, number: int, label: str) -> tuple[Walker, Weather, Floats
         surface_name=site.surface,
         duration_seconds=site.duration_seconds,
     )
-    weather = draw_weather(rng)
+    drawn = draw_weather(rng)
+    weather = drawn if weather is None else weather
     air = Air(temperature_c=float(rng.uniform(0, 30)), humidity_percent=float(rng.uniform(30, 90)))
     pressure = _pressure(site, walker, weather, air, site._chance(number, 2))
     return walker, weather, _sensed(pressure, site)
