@@ -214,7 +214,7 @@ CHECKS = (
     Check(Cause.DC_OFFSET, "offset_of_full_scale", offset, 0.01, 0.005, looks_back_seconds=3),
     _SPOILT(Cause.HUM_ONLY, "hum_to_rest", hum_ratio, 0.07, 0.03, confirm_seconds=1, looks_back_seconds=3),
     _SPOILT(Cause.CLIPPING, "clipped_share", clipped_share, 1e-4, 1e-4, looks_back_seconds=5),
-    _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=3, leave=2, looks_back_seconds=5),
+    _SPOILT(Cause.SPIKES, "spikes_in_5_s", spikes_in_5_s, enter=6, leave=3, looks_back_seconds=5),
     _GAIN(Cause.LOW_GAIN, "above_array_db", softer_than_array_db, -10, -7, below=True, confirm_seconds=3),
     _GAIN(Cause.LOW_GAIN, "above_own_db", above_own_db, -20, -16, below=True, confirm_seconds=3),
     _GAIN(Cause.HIGH_GAIN, "above_array_db", louder_than_array_db, enter=15, leave=10),

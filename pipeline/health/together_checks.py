@@ -193,6 +193,10 @@ def _witnessed(window: Relations, sensor: int) -> tuple[Mask, Mask]:
     mine = (window.pairs == sensor).any(axis=1)
     likeness = np.abs(window.correlation)
     own, others = likeness[:, mine].max(axis=1, initial=0), likeness[:, ~mine].max(axis=1, initial=0)
+    if window.n_sensors > 3:
+        # Drops on two housings sound alike, too, but the delays between three of them do not add up.
+        agreed = np.isfinite(np.delete(window.arrival_seconds, sensor, axis=1)).sum(axis=1) >= 3
+        others = np.where(agreed, others, 0)
     heard = np.isfinite(window.lag_seconds[:, mine]).any(axis=1)
     # At low rates chance alone makes noises alike: not heard then means little.
     witnessed: Mask = window.known[sensor] & (others > _WITNESSED) & (heard | (own < _FAINT * others))

@@ -90,7 +90,7 @@ def test_limits_have_a_dead_band_and_who_cannot_be_told_stays(check):
         ({"clipped": 0.01}, {Cause.CLIPPING}),
         ({"clipped": 2e-4}, set()),
         ({"clipped": 2e-4, "floor_db": [(-50.0, -50.0)] * LONGEST_SECONDS}, {Cause.CLIPPING}),
-        ({"spikes": 1.0}, {Cause.SPIKES}),
+        ({"spikes": 2.0}, {Cause.SPIKES}),
         ({"alone": 0.1}, {Cause.HIGH_GAIN}),
         ({"floor_db": [(-60.0, -71.0)] * LONGEST_SECONDS}, {Cause.LOW_GAIN}),
         ({"floor_db": [(-60.0, -69.0)] * LONGEST_SECONDS}, set()),
