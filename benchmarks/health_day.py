@@ -9,9 +9,8 @@ peers know, is learned from fifteen scenes of the day before, one every 96 minut
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from rich.progress import track
 
 from benchmarks.health_peers import PEERS, HalfSpaces, Watch, features_of, onsets
 from benchmarks.report import show
+from benchmarks.sizes import size_of
 from pipeline.events import Block, Evidence, FaultOpened, Numbers, RecordingStarted, Samples
 from pipeline.health.alarms import poisson_interval
 from pipeline.health.measures import Measures
@@ -126,23 +126,6 @@ def day_before(seed: int) -> list[Measures]:
         facts = stage.push(Block(0, sound, np.ones(SENSORS, np.bool_)))
         seconds += [fact for fact in facts if isinstance(fact, Measures)]
     return seconds
-
-
-def size_of(thing: object, seen: set[int] | None = None) -> int:
-    """Bytes held by an object and all it refers to; a view counts as the array it shows."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, type):
-        return 0
-    seen.add(id(thing))
-    if isinstance(thing, np.ndarray):
-        return thing.nbytes if thing.base is None else size_of(thing.base, seen)
-    total = sys.getsizeof(thing)
-    if isinstance(thing, dict):
-        return total + sum(size_of(value, seen) for value in thing.values())
-    if isinstance(thing, list | tuple | set | frozenset | deque):
-        return total + sum(size_of(value, seen) for value in thing)
-    slots = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ()) if hasattr(thing, name)]
-    return total + size_of(getattr(thing, "__dict__", {}), seen) + sum(size_of(value, seen) for value in slots)
 
 
 @dataclass(slots=True, eq=False)

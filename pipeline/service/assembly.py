@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UsageError
@@ -66,6 +68,12 @@ class Choices:
             "health": self.health,
             "alarms_per_day": self.alarms_per_day,
         }
+
+
+@lru_cache(maxsize=2)
+def loaded(directory: Path) -> Model:
+    """The model in a directory, read once for all recordings."""
+    return Model.load(directory)
 
 
 def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,13 @@ from pipeline.events import (
 )
 from pipeline.health.measures import MIDDLE, Measures
 from pipeline.health.usual import Usual, learn_usual
-from pipeline.service.assembly import Choices, whole_chain
+from pipeline.service.assembly import Choices, loaded, whole_chain
 from pipeline.service.listening import Format
 from pipeline.service.runner import run
 from pipeline.sinks.jsonl import evidence_numbers
 from pipeline.sources.files import Recording, sound_seconds
 from pipeline.stages import Chain, Fingerprint, Health, Inspection, Labelling, Masking, Measuring
 from pipeline.training.labels import Labels
-from pipeline.training.model import Model
 from pipeline.workers import finished
 
 USUAL_SECONDS = 7200.0
@@ -175,7 +174,7 @@ class Examination:
 
     def chain(self, recording: str = "") -> Chain:
         if self.directory is not None:
-            chain = whole_chain(_loaded(self.directory), self.choices)
+            chain = whole_chain(loaded(self.directory), self.choices)
         else:
             masking = Masking([sensor - 1 for sensor in self.choices.masked], self.sound.n_sensors)
             rate_hz = self.sound.rate_hz
@@ -191,11 +190,6 @@ class Examination:
             span = Span(round(label.start_seconds * rate_hz), round(label.end_seconds * rate_hz))
             told.setdefault(label.recording, []).append(Labelled(span, label.label))
         return told
-
-
-@lru_cache(maxsize=1)
-def _loaded(directory: Path) -> Model:
-    return Model.load(directory)
 
 
 def what_is_usual(

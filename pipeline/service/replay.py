@@ -12,7 +12,7 @@ from rich.progress import Progress as ProgressBar
 
 from pipeline.errors import SourceError
 from pipeline.events import RecordingFinished, SourceTrouble
-from pipeline.service.assembly import Choices, whole_chain
+from pipeline.service.assembly import Choices, loaded, whole_chain
 from pipeline.service.decisions import DecisionFile, StandardOutput
 from pipeline.service.listening import Format
 from pipeline.service.runner import Progress, run
@@ -38,7 +38,7 @@ class Replay:
 
     @property
     def model(self) -> Model:
-        return _loaded(self.directory)
+        return loaded(self.directory)
 
     def check(self) -> None:
         """Refuse choices that cannot be, before anything is written."""
@@ -82,14 +82,9 @@ class Replay:
 
 
 @lru_cache(maxsize=2)
-def _loaded(directory: Path) -> Model:
-    return Model.load(directory)
-
-
-@lru_cache(maxsize=2)
 def _chain(directory: Path, choices: Choices) -> Chain:
     """One for all recordings: after each it is as new."""
-    return whole_chain(_loaded(directory), choices)
+    return whole_chain(loaded(directory), choices)
 
 
 def replay(task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *, jobs: int, bar: ProgressBar) -> None:

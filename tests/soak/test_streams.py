@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks.sizes import size_of
 from pipeline.events import Block, Cepstra
 from pipeline.grid import Grid
 from pipeline.stages import Chain, Mfcc, Windowing
-from tests.stages.laws import size_of
 
 pytestmark = pytest.mark.soak
 RATE, HOURS = 2000, 12

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from benchmarks.sizes import size_of
 from pipeline.events import Block, Gap, SourceTrouble
 from pipeline.protocols import Stage
 
@@ -106,23 +105,6 @@ def check_passes_strangers(make: Maker, facts: Sequence[object]) -> None:
     chain = Chain(stage)
     assert chain.push(strangers[0]) == [strangers[0]]
     assert chain.push(strangers[1]) == [strangers[1]]
-
-
-def size_of(thing: object, seen: set[int] | None = None) -> int:
-    """Bytes held by an object and all it refers to; a view counts as the array it shows."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen or isinstance(thing, type):
-        return 0
-    seen.add(id(thing))
-    if isinstance(thing, np.ndarray):
-        return thing.nbytes if thing.base is None else size_of(thing.base, seen)
-    total = sys.getsizeof(thing)
-    if isinstance(thing, dict):
-        return total + sum(size_of(value, seen) for value in thing.values())
-    if isinstance(thing, list | tuple | set | frozenset | deque):
-        return total + sum(size_of(value, seen) for value in thing)
-    slots = [getattr(thing, name) for name in getattr(type(thing), "__slots__", ()) if hasattr(thing, name)]
-    return total + size_of(getattr(thing, "__dict__", {}), seen) + sum(size_of(value, seen) for value in slots)
 
 
 ALL = [
