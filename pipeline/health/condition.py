@@ -24,10 +24,10 @@ _BADNESS = (State.GOOD, State.UNKNOWN, State.DEGRADED, State.BAD, State.OFF)
 
 
 def state_of(causes: Collection[Cause], *, heard: bool, muted: bool) -> State:
-    """The worst cause decides, not a sum that would hide it."""
+    """The worst cause decides, not a sum that would hide it; it takes longer to call a sensor good than ill."""
     if muted:
         return State.OFF
-    if not heard and State.BAD not in {cause.state for cause in causes if cause is not Cause.NO_FRAMES}:
+    if not heard and not set(causes) - {Cause.NO_FRAMES}:
         return State.UNKNOWN
     return max((cause.state for cause in causes), key=_BADNESS.index, default=State.GOOD)
 
