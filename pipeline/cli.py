@@ -445,7 +445,7 @@ def health(
 ) -> None:
     """How each sensor was: its states, what was the matter with it, since when, and what to do about it.
 
-    Works without a model and without labels: what is usual is then learned from the recordings themselves. Exit code
+    Works without a model and without labels: what is usual in a recording is then learned from the others. Exit code
     0: all was examined; 3: some sound could not be used; 4: nothing could be examined; 1: nothing was written.
     """
     from rich.console import Console
