@@ -4,7 +4,8 @@ GemmedError
 ├── UsageError      a command or a file that cannot be used as given
 ├── SettingsError   a setting outside its range
 ├── SourceError     sound that cannot be had
-└── ModelError      a model that cannot be loaded or stored
+├── ModelError      a model that cannot be loaded or stored
+└── StorageError    a journal or a disk that cannot be written to or read
 """
 
 
@@ -26,3 +27,12 @@ class SourceError(GemmedError):
 
 class ModelError(GemmedError):
     """A model that cannot be loaded or stored."""
+
+
+class StorageError(GemmedError):
+    """A journal or a disk that cannot be written to or read."""
+
+    def __init__(self, message: str, *, damaged: bool = False) -> None:
+        super().__init__(message)
+        self.damaged = damaged
+        """Whether what is stored is no longer what was written; else there may be space again later."""

@@ -108,6 +108,61 @@ class SourceTrouble:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """How fast sound came in by the clock of this machine, up to a sample: a device may run at half its rate."""
+
+    sample: int
+    seconds: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChanged:
+    """From this sample on another model decides: about all segments that end behind it."""
+
+    sample: int
+    model: str
+    """By its name; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the service itself rather than about its sound; `details` are ready for JSON."""
+
+    kind: NoticeKind
+    details: Mapping[str, Any] = field(default_factory=dict)
+    sample: int | None = None
+
+
+class NoticeKind(StrEnum):
+    """All that a service has to tell of itself."""
+
+    RUN_STARTED = "run_started"
+    RUN_STOPPED = "run_stopped"
+    RUN_DIED = "run_died"  # told by the next one
+    SOURCE_OPENED = "source_opened"
+    CLOCK_JUMPED = "clock_jumped"
+    SETTINGS_RELOADED = "settings_reloaded"
+    LABEL_GIVEN = "label_given"
+    LABEL_REFUSED = "label_refused"
+    STORAGE_PRUNED = "storage_pruned"
+    STORAGE_LOW = "storage_low"
+    STORAGE_READ_ONLY = "storage_read_only"
+    STORAGE_RECOVERED = "storage_recovered"
+    JOURNAL_REPLACED = "journal_replaced"
+    MODEL_UNUSABLE = "model_unusable"
+    RETRAINING_STARTED = "retraining_started"
+    RETRAINING_FINISHED = "retraining_finished"
+    RETRAINING_FAILED = "retraining_failed"
+    CHALLENGER_REFUSED = "challenger_refused"
+    SHADOW_STARTED = "shadow_started"
+    SHADOW_FINISHED = "shadow_finished"
+    PROMOTION_ASKED = "promotion_asked"
+    MODEL_PROMOTED = "model_promoted"
+    MODEL_ROLLED_BACK = "model_rolled_back"
+
+
 class Authority(StrEnum):
     """Who takes the trust from a sensor: it comes back by itself only from health."""
 

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
     "sources": {"errors", "events", "simulation"},
     "training": {"errors", "events", "grid", "health", "learners"},
-    "sinks": {"conditions", "errors", "events", "protocols"},
+    "sinks": {"conditions", "errors", "events", "files", "protocols"},
     "service": {
         "conditions",
         "errors",

@@ -1,0 +1,95 @@
+"""The tables of the journal, as the steps by which they came about; a step that was released is never changed."""
+
+from __future__ import annotations
+
+_EVENTS = (
+    """
+    CREATE TABLE events (
+        id        INTEGER PRIMARY KEY AUTOINCREMENT,
+        run       TEXT NOT NULL,     -- one life of the daemon
+        recording TEXT,
+        sample    INTEGER,           -- of the recording, by which it was known
+        time      TEXT NOT NULL,     -- UTC
+        type      TEXT NOT NULL,
+        body      TEXT NOT NULL      -- JSON, as docs/events.md describes it
+    ) STRICT
+    """,
+    "CREATE INDEX events_by_type ON events (type, id)",
+    "CREATE INDEX events_by_recording ON events (recording, id)",
+    """
+    CREATE TABLE heartbeat (
+        one  INTEGER PRIMARY KEY CHECK (one = 1),
+        time TEXT NOT NULL,
+        body TEXT NOT NULL           -- JSON: what gemmed status shows
+    ) STRICT
+    """,
+)
+
+_SOUND = (
+    """
+    CREATE TABLE recordings (
+        name       TEXT PRIMARY KEY,
+        run        TEXT NOT NULL,
+        rate_hz    INTEGER NOT NULL,
+        sensors    INTEGER NOT NULL,
+        started_at TEXT NOT NULL,
+        samples    INTEGER           -- when it is finished
+    ) STRICT
+    """,
+    """
+    CREATE TABLE pieces (
+        recording TEXT NOT NULL,
+        start     INTEGER NOT NULL,
+        stop      INTEGER NOT NULL,
+        delivered TEXT NOT NULL,     -- JSON: which sensors
+        file      TEXT,              -- below the directory of the sound; none once it is removed
+        bytes     INTEGER NOT NULL,
+        removed   TEXT,              -- why, once it is removed
+        PRIMARY KEY (recording, start)
+    ) STRICT
+    """,
+)
+
+_LEARNING = (
+    """
+    CREATE TABLE labels (
+        id        INTEGER PRIMARY KEY AUTOINCREMENT,
+        recording TEXT NOT NULL,
+        start     INTEGER NOT NULL,
+        stop      INTEGER NOT NULL,
+        label     TEXT,              -- none: what was said before is taken back
+        who       TEXT NOT NULL,
+        time      TEXT NOT NULL,
+        why       TEXT NOT NULL,
+        via       TEXT NOT NULL      -- command, file, page
+    ) STRICT
+    """,
+    "CREATE INDEX labels_by_place ON labels (recording, start)",
+    """
+    CREATE TABLE models (
+        name     TEXT PRIMARY KEY,
+        identity TEXT NOT NULL,
+        time     TEXT NOT NULL,
+        origin   TEXT NOT NULL,      -- starter, retrained, given
+        parent   TEXT,               -- the champion of that time
+        status   TEXT NOT NULL,      -- champion, challenger, refused, retired
+        since    TEXT NOT NULL,      -- of the status
+        why      TEXT NOT NULL,      -- the status is what it is
+        facts    TEXT NOT NULL       -- JSON: gate, contamination, what it was learned from
+    ) STRICT
+    """,
+    """
+    CREATE TABLE refusals (
+        model     TEXT NOT NULL,
+        recording TEXT NOT NULL,
+        start     INTEGER NOT NULL,
+        sensor    INTEGER NOT NULL,  -- counted from 1
+        why       TEXT NOT NULL,
+        believed  REAL NOT NULL,     -- 0 to 1
+        PRIMARY KEY (model, recording, start, sensor)
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING)
+SCHEMA_VERSION = len(MIGRATIONS)

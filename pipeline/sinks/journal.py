@@ -1,0 +1,283 @@
+"""The journal: every event with its id, the run, the sample and the time, in one SQLite file that survives any kill.
+
+Whoever has something to tell appends to it, the daemon as well as `gemmed label`; whoever wants to know reads it. An
+event that has an id is on disk: it is neither lost nor told twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import StorageError
+from pipeline.sinks._schema import MIGRATIONS, SCHEMA_VERSION
+
+_BUSY_SECONDS = 10.0
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PAGES_PER_CHECKPOINT = 4000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event on its way into the journal; `body` is ready for JSON and tells its type."""
+
+    run: str
+    body: Row
+    recording: str | None = None
+    sample: int | None = None
+    time: datetime | None = None
+    """When it happened; now if nobody knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event of the journal."""
+
+    id: int
+    run: str
+    recording: str | None
+    sample: int | None
+    time: str
+    type: str
+    body: Row
+
+    def as_dict(self) -> Row:
+        return {"id": self.id, "run": self.run, "time": self.time, **self.body}
+
+
+class Journal:
+    """One connection to a journal. A thread or process that wants to use it opens its own."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        with _told(path):
+            if read_only:
+                _require_file(path)
+                self._connection = sqlite3.connect(
+                    f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS
+                )
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS)
+        self._connection.isolation_level = None
+        self._connection.row_factory = sqlite3.Row
+        try:
+            with _told(path):
+                self._prepare(read_only)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, read_only: bool) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StorageError(
+                f"{self.path} has the schema {version}, this gemmed knows {SCHEMA_VERSION}; use a newer gemmed"
+            )
+        if read_only:
+            if version < SCHEMA_VERSION:
+                raise StorageError(
+                    f"{self.path} has the older schema {version}; start gemmed run once, which renews it"
+                )
+            return
+        if version == 0:
+            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        # The power may fail: at most the last moments are lost then, and never the order. A kill loses nothing.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_PER_CHECKPOINT}")
+        for target in range(version + 1, SCHEMA_VERSION + 1):
+            with self.transaction():
+                # Somebody else may have been faster.
+                if self._connection.execute("PRAGMA user_version").fetchone()[0] < target:
+                    for statement in MIGRATIONS[target - 1]:
+                        self._connection.execute(statement)
+                    self._connection.execute(f"PRAGMA user_version = {target}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is done inside or nothing."""
+        with _told(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # Some errors, such as a full disk, have rolled back already.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def append(self, entries: Sequence[Entry]) -> list[int]:
+        """Store events, all or none; their ids, which no other event ever has."""
+        if not entries:
+            return []
+        with self.transaction():
+            return self.add(entries)
+
+    def add(self, entries: Iterable[Entry]) -> list[int]:
+        """The same inside a transaction of the caller."""
+        return [self._add(entry) for entry in entries]
+
+    def _add(self, entry: Entry) -> int:
+        cursor = self._connection.execute(
+            "INSERT INTO events (run, recording, sample, time, type, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                entry.run,
+                entry.recording,
+                entry.sample,
+                utc(entry.time or datetime.now(UTC)),
+                entry.body["type"],
+                json.dumps(entry.body, separators=(",", ":"), allow_nan=False),
+            ),
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """One change outside the events; how many rows it touched. Inside a transaction of the caller, or alone."""
+        with _told(self.path):
+            return self._connection.execute(statement, values).rowcount
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
+        with _told(self.path):
+            return [dict(row) for row in self._connection.execute(query, values)]
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        types: Sequence[str] = (),
+        run: str | None = None,
+        recording: str | None = None,
+        most: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Stored]:
+        """Events in the order in which they were told."""
+        conditions, values = ["id > ?"], [after, *types]
+        if types:
+            conditions.append(f"type IN ({', '.join('?' * len(types))})")
+        for name, value in (("run", run), ("recording", recording)):
+            if value is not None:
+                conditions.append(f"{name} = ?")
+                values.append(value)
+        query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY id {'DESC' if newest_first else ''}"
+        with _told(self.path):
+            for row in self._connection.execute(f"{query} LIMIT ?", [*values, -1 if most is None else most]):
+                yield Stored(**{**dict(row), "body": json.loads(row["body"])})
+
+    @property
+    def last_id(self) -> int:
+        return int(self.rows("SELECT coalesce(max(id), 0) AS id FROM events")[0]["id"])
+
+    def size_bytes(self) -> int:
+        """On disk, with what is not merged yet."""
+        files = (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm")))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def check(self) -> None:
+        """A `StorageError` if what is stored is damaged."""
+        with _told(self.path):
+            found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StorageError(f"{self.path} is damaged: {found}", damaged=True)
+
+
+def utc(time: datetime) -> str:
+    """As it stands in the journal: it sorts as text."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def opened_or_replaced(path: Path) -> tuple[Journal, Row | None]:
+    """The journal; a damaged one is moved aside, what can be read of it is taken over, and details say so."""
+    try:
+        journal = Journal(path)
+        try:
+            journal.check()
+        except BaseException:
+            journal.close()
+            raise
+    except StorageError as error:
+        if not error.damaged:
+            raise
+        return _replaced(path, str(error))
+    return journal, None
+
+
+def _replaced(path: Path, why: str) -> tuple[Journal, Row]:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    with _told(path):
+        for end in ("", "-wal", "-shm"):
+            file = path.with_name(path.name + end)
+            if file.exists():
+                file.rename(aside.with_name(aside.name + end))
+    journal = Journal(path)
+    return journal, {"moved_to": aside.name, "why": why, "rows_saved": _salvage(aside, journal)}
+
+
+def _salvage(aside: Path, journal: Journal) -> dict[str, int]:
+    """Copy what can be read, table by table, until the damage."""
+    saved: dict[str, int] = {}
+    tables = [row["name"] for row in journal.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    old = sqlite3.connect(aside)
+    old.row_factory = sqlite3.Row
+    try:
+        for table in (name for name in tables if not name.startswith("sqlite_")):
+            saved[table] = _copy(table, old, journal)
+    finally:
+        old.close()
+    # Ids that may have been given out before the damage are not given out again.
+    last = max(journal.last_id, 0) + 1_000_000
+    if journal.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (last,)) == 0:
+        journal.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (last,))
+    return saved
+
+
+def _copy(table: str, old: sqlite3.Connection, journal: Journal) -> int:
+    count = 0
+    with journal.transaction():
+        try:
+            for row in old.execute(f'SELECT * FROM "{table}"'):
+                names = ", ".join(f'"{name}"' for name in row.keys())  # noqa: SIM118 (a row iterates over values)
+                marks = ", ".join("?" * len(row))
+                journal.execute(f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({marks})', tuple(row))
+                count += 1
+        except (sqlite3.DatabaseError, StorageError):
+            pass  # here the damage begins; what came before is kept
+    return count
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise StorageError(f"{path} is not there; start gemmed run first, or give the directory that it uses")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """SQLite's and the system's errors as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        damaged = code in _DAMAGED or (not code and "malformed" in str(error))
+        cure = "the next start of gemmed run moves it aside" if damaged else "make space, check the disk and its rights"
+        raise StorageError(f"{path} cannot be used: {error}; {cure}", damaged=damaged) from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used: {error.strerror}; check the disk and its rights") from error
