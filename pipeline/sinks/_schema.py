@@ -15,7 +15,7 @@ _EVENTS = (
     ) STRICT
     """,
     "CREATE INDEX events_by_type ON events (type, id)",
-    "CREATE INDEX events_by_recording ON events (recording, id)",
+    "CREATE INDEX events_by_place ON events (recording, sample)",
     """
     CREATE TABLE heartbeat (
         one  INTEGER PRIMARY KEY CHECK (one = 1),
@@ -44,10 +44,13 @@ _SOUND = (
         delivered TEXT NOT NULL,     -- JSON: which sensors
         file      TEXT,              -- below the directory of the sound; none once it is removed
         bytes     INTEGER NOT NULL,
-        removed   TEXT,              -- why, once it is removed
+        kept_at   TEXT NOT NULL,
+        worth     INTEGER,           -- of keeping it; unknown until somebody asks
+        removed   TEXT,              -- when, once it is
         PRIMARY KEY (recording, start)
     ) STRICT
     """,
+    "CREATE INDEX pieces_by_worth ON pieces (worth) WHERE file IS NOT NULL",
 )
 
 _LEARNING = (

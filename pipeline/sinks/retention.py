@@ -1,0 +1,181 @@
+"""What is kept when the disk's share is used up, and why."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from pipeline.sinks.journal import Journal, Row, utc
+
+_MODERATION = 0.95
+"""Once over the budget, so much of it is left in use: not every piece needs a clean-up of its own."""
+_JOURNAL_SHARE = 0.25
+"""The journal itself may have this part of the budget."""
+_AT_ONCE = 500
+_FEW_EVENTS = 20_000
+_PASSING = ("decision", "tick", "paced", "trust_changed")
+"""Events that come every second; without their sound nobody asks for the oldest of them."""
+_SETTLED = timedelta(minutes=5)
+"""A fault may be noticed a while after the sound in which it began."""
+_ANOMALIES = (
+    "fault_opened",
+    "fault_closed",
+    "state_changed",
+    "fault_suspected",
+    "event_noticed",
+    "common_fault",
+    "label_doubted",
+)
+
+
+class Worth(IntEnum):
+    """Why a piece of sound is kept. What is worth least goes first, and of that the oldest."""
+
+    ORDINARY = 0
+    DECIDED = 1  # somebody passed: a decision with a label
+    ANOMALOUS = 2  # a fault, an event
+    REFERENCE = 3  # a model was learned from it
+    LABELLED = 4
+
+    @property
+    def told(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What was removed, what was kept, each with the reason, and whether that was enough."""
+
+    removed: Counter[str] = field(default_factory=Counter)
+    bytes_removed: int = 0
+    events_removed: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+    bytes_over: int = 0
+
+    def as_dict(self) -> Row:
+        return {
+            "removed_pieces": dict(sorted(self.removed.items())),
+            "removed_bytes": self.bytes_removed,
+            "removed_events": self.events_removed,
+            "kept_pieces": self.kept,
+            "bytes_over_budget": self.bytes_over,
+        }
+
+
+def worth_keeping(journal: Journal, recording: str, start: int, stop: int, worth: Worth) -> None:
+    """All pieces that overlap a stretch are worth at least this from now on."""
+    journal.execute(
+        "UPDATE pieces SET worth = max(coalesce(worth, 0), ?) WHERE recording = ? AND start < ? AND stop > ?",
+        (worth, recording, stop, start),
+    )
+
+
+def used_bytes(directory: Path) -> int:
+    """What a directory takes, with all that is in it."""
+    total = 0
+    for file in directory.rglob("*"):
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except FileNotFoundError:  # somebody else has just removed it
+            continue
+    return total
+
+
+@dataclass(slots=True)
+class Retention:
+    """Keeps a state directory within its budget, and the disk from filling up."""
+
+    directory: Path
+    journal: Journal
+    budget_bytes: int
+    least_free_bytes: int = 0
+
+    def over_bytes(self) -> int:
+        """How much too much there is, by the budget or by what must stay free on the disk."""
+        free = shutil.disk_usage(self.directory).free
+        return max(used_bytes(self.directory) - self.budget_bytes, self.least_free_bytes - free)
+
+    def enforce(self) -> Pruned | None:
+        """Remove what is worth least until the rest fits; None if it fits already."""
+        over = self.over_bytes()
+        if over <= 0:
+            return None
+        pruned = Pruned()
+        wanted = over + round((1 - _MODERATION) * self.budget_bytes)
+        self._shorten_journal(pruned)
+        self._rate()
+        while pruned.bytes_removed < wanted and (rows := self._cheapest()):
+            for row in rows:
+                self._remove(row, pruned)
+                if pruned.bytes_removed >= wanted:
+                    break
+        pruned.kept = self._kept()
+        pruned.bytes_over = max(0, self.over_bytes())
+        return pruned
+
+    def _shorten_journal(self, pruned: Pruned) -> None:
+        """Passing events of the oldest time, if the journal is over its share."""
+        while self.journal.size_bytes() > _JOURNAL_SHARE * self.budget_bytes:
+            marks = ", ".join("?" * len(_PASSING))
+            removed = self.journal.execute(
+                f"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE type IN ({marks}) ORDER BY id LIMIT ?)",
+                (*_PASSING, _FEW_EVENTS),
+            )
+            self.journal.rows("PRAGMA incremental_vacuum")
+            self.journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+            pruned.events_removed += removed
+            if removed < _FEW_EVENTS:
+                return
+
+    def _rate(self) -> None:
+        """What pieces are worth that nobody has asked about, the youngest aside."""
+        settled = utc(datetime.now(UTC) - _SETTLED)
+        unrated = self.journal.rows(
+            "SELECT recording, start, stop FROM pieces WHERE worth IS NULL AND file IS NOT NULL AND kept_at < ?",
+            (settled,),
+        )
+        for first in range(0, len(unrated), _AT_ONCE):
+            with self.journal.transaction():
+                for row in unrated[first : first + _AT_ONCE]:
+                    worth_keeping(self.journal, row["recording"], row["start"], row["stop"], self._worth(row))
+
+    def _worth(self, row: Row) -> Worth:
+        place = (row["recording"], row["start"], row["stop"])
+        overlaps = "SELECT 1 FROM labels WHERE recording = ? AND stop > ? AND start < ? LIMIT 1"
+        if self.journal.rows(overlaps, place):
+            return Worth.LABELLED
+        here = "SELECT 1 FROM events WHERE recording = ? AND sample >= ? AND sample <= ? AND"
+        if self.journal.rows(f"{here} type IN ({', '.join('?' * len(_ANOMALIES))}) LIMIT 1", (*place, *_ANOMALIES)):
+            return Worth.ANOMALOUS
+        decided = f"{here} type = 'decision' AND json_extract(body, '$.label') IS NOT NULL LIMIT 1"
+        return Worth.DECIDED if self.journal.rows(decided, place) else Worth.ORDINARY
+
+    def _cheapest(self) -> list[Row]:
+        return self.journal.rows(
+            "SELECT rowid, file, bytes, worth FROM pieces WHERE file IS NOT NULL AND worth IS NOT NULL "
+            "ORDER BY worth, rowid LIMIT ?",
+            (_AT_ONCE,),
+        ) or self.journal.rows(
+            # Nothing but the last minutes is left: the disk must be small.
+            "SELECT rowid, file, bytes, 0 AS worth FROM pieces WHERE file IS NOT NULL ORDER BY rowid LIMIT 1"
+        )
+
+    def _remove(self, row: Row, pruned: Pruned) -> None:
+        """First from the list, then from the disk: what is listed is there."""
+        now = utc(datetime.now(UTC))
+        self.journal.execute("UPDATE pieces SET file = NULL, removed = ? WHERE rowid = ?", (now, row["rowid"]))
+        file = self.directory / "sound" / row["file"]
+        file.unlink(missing_ok=True)
+        pruned.removed[Worth(row["worth"]).told] += 1
+        pruned.bytes_removed += row["bytes"]
+
+    def _kept(self) -> dict[str, int]:
+        rows: list[dict[str, Any]] = self.journal.rows(
+            "SELECT worth, count(*) AS n FROM pieces WHERE file IS NOT NULL GROUP BY worth ORDER BY worth"
+        )
+        return {"recent" if row["worth"] is None else Worth(row["worth"]).told: row["n"] for row in rows}
