@@ -1,0 +1,394 @@
+"""The settings of the daemon: strict TOML in which quantities carry their unit.
+
+In the file the names have no unit (`stuck = "30 s"`), in Python they do (`stuck_seconds`). Relative paths are relative
+to the file. No environment variable changes a setting: what counts is in one place.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from pipeline.errors import SettingsError
+from pipeline.grid import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
+from pipeline.service.settings_problems import as_toml_value, key_of, problems, unit_of
+from pipeline.service.units import DURATION, RATE, SIZE
+
+if TYPE_CHECKING:
+    from pipeline.service.assembly import Choices
+
+TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
+Overload: TypeAlias = Literal["drop_oldest", "wait"]
+
+_NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
+_NOW_TABLES = {"labels", "training"}
+_NEXT_RECORDING = {"storage.recording", "storage.piece", "storage.sound"}
+_NEXT_RECORDING_TABLES = {"decisions"}
+_RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
+
+
+def _contradiction(key: str, rule: str) -> PydanticCustomError:
+    """What is wrong with a setting in view of others; `key` is named within its table."""
+    return PydanticCustomError("contradiction", "{rule}", {"key": key, "rule": rule})
+
+
+def _beside_file(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str) and not value:
+        raise PydanticCustomError("rule", "must not be empty; leave the line out for the default")
+    if isinstance(value, str | Path) and info.context is not None:
+        return info.context["directory"] / Path(value).expanduser()
+    return Path(value) if isinstance(value, str) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _two_classes(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if value is not None and (len(set(value)) != 2 or len(value) != 2 or not all(value)):
+        raise PydanticCustomError("rule", 'must be two different names; write for example ["person", "animal"]')
+    return value
+
+
+def _checked_address(address: str) -> str:
+    host, colon, port = address.removesuffix("?listen").removeprefix("tcp://").rpartition(":")
+    known = address.startswith("tcp://") and host and colon and port.isascii() and port.isdigit() and int(port) < 2**16
+    if address != "-" and not known:
+        raise PydanticCustomError(
+            "rule", 'must be "-", "tcp://host:port" or "tcp://host:port?listen"; write it like one of them'
+        )
+    return address
+
+
+Seconds: TypeAlias = Annotated[float, Field(ge=0), DURATION]
+SomeSeconds: TypeAlias = Annotated[float, Field(ge=0.01), DURATION]
+"""Too short a time would keep a loop busy."""
+Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+PathBeside: TypeAlias = Annotated[Path, BeforeValidator(_beside_file)]
+Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+class Table(BaseModel):
+    """Nothing unknown, nothing converted, nothing changed later."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_by_alias=True,
+        validate_by_name=True,
+        protected_namespaces=(),
+    )
+
+
+class Array(Table):
+    """The sensors, and those the operator does not want to hear, counted from 1."""
+
+    sensors: Annotated[int, Field(ge=1, le=64)] = 4
+    rate_hz: Annotated[int, Field(ge=LOWEST_RATE_HZ, le=HIGHEST_RATE_HZ), RATE] = Field(
+        default=16_000, validation_alias="rate"
+    )
+    mask: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = ()
+
+    @model_validator(mode="after")
+    def _mask_names_sensors(self) -> Array:
+        if len(set(self.mask)) < len(self.mask) or not set(self.mask) <= set(range(1, self.sensors + 1)):
+            raise _contradiction("mask", f"must name sensors from 1 to {self.sensors}, each once; correct the numbers")
+        return self
+
+
+class _AnySource(Table):
+    """What all sources have in common: when one counts as stuck, and how often it is tried again."""
+
+    stuck_seconds: SomeSeconds = Field(default=30.0, validation_alias="stuck")
+    retry_first_seconds: SomeSeconds = Field(default=1.0, validation_alias="retry_first")
+    retry_most_seconds: SomeSeconds = Field(default=60.0, validation_alias="retry_most")
+    tick_seconds: SomeSeconds = Field(default=1.0, validation_alias="tick")
+
+    @model_validator(mode="after")
+    def _times_are_in_order(self) -> _AnySource:
+        if self.retry_first_seconds > self.retry_most_seconds:
+            most = DURATION.written(self.retry_most_seconds)
+            raise _contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
+        if self.tick_seconds > self.stuck_seconds:
+            stuck = DURATION.written(self.stuck_seconds)
+            raise _contradiction("tick", f'must be at most stuck = "{stuck}", which is counted in ticks; lower it')
+        return self
+
+
+class SimulatedSource(_AnySource):
+    """A simulated array with failing sensors; `speed` is in times real time, 0 is as fast as possible."""
+
+    kind: Literal["simulated"] = "simulated"
+    seed: Annotated[int, Field(ge=0)] = 1
+    faults: Text = "all"
+    fault_share: Share = 0.1
+    fault_seconds: Annotated[float, Field(gt=0), DURATION] = Field(default=10.0, validation_alias="fault_length")
+    speed: Annotated[float, Field(ge=0)] = 1.0
+    seconds: Annotated[float | None, Field(gt=0), DURATION] = Field(default=None, validation_alias="length")
+    surface: Literal["gravel", "grass", "sand", "soil", "asphalt"] = "gravel"
+
+
+class PcmSource(_AnySource):
+    """Raw PCM on standard input or over TCP."""
+
+    kind: Literal["pcm"] = "pcm"
+    address: Annotated[Text, AfterValidator(_checked_address)] = "-"
+    format: Literal["s16le", "s24le", "s32le", "f32le"] = "s16le"
+    allow_remote: bool = False
+
+
+class SoundcardSource(_AnySource):
+    """A sound card by its name, a part of its name or its number; none means the default one."""
+
+    kind: Literal["soundcard"] = "soundcard"
+    device: Text | Annotated[int, Field(ge=0)] | None = None
+
+
+class FolderSource(_AnySource):
+    """Files dropped into a folder, heard when they have not changed for a while."""
+
+    kind: Literal["folder"] = "folder"
+    path: PathBeside
+    pattern: Text | None = None
+    resample: bool = False
+    settle_seconds: Seconds = Field(default=2.0, validation_alias="settle")
+
+
+class Buffer(Table):
+    """Sound that waits to be processed, and what happens when there is too much of it."""
+
+    seconds: Annotated[float, Field(ge=1, le=3600), DURATION] = Field(default=30.0, validation_alias="length")
+    overload: Literal["drop_oldest", "wait", "auto"] = "auto"
+
+
+class Decisions(Table):
+    """What may be chosen without training anew."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    confidence: Annotated[float, Field(ge=0.5, le=1)] = 0.6
+    fusion: Literal["votes", "features"] = "votes"
+    health: bool = True
+    alarms_per_day: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Storage(Table):
+    """Where everything is kept, how much of it, and in what portions."""
+
+    directory: PathBeside = Field(default=Path("gemmed-state"), validate_default=True)
+    budget_bytes: Annotated[int, Field(ge=10**6), SIZE] = Field(default=20 * 10**9, validation_alias="budget")
+    least_free_bytes: Annotated[int, Field(ge=0), SIZE] = Field(default=10**9, validation_alias="least_free")
+    recording_seconds: Annotated[float, Field(ge=60), DURATION] = Field(
+        default=6 * 3600.0, validation_alias="recording"
+    )
+    piece_seconds: Annotated[float, Field(ge=1), DURATION] = Field(default=10.0, validation_alias="piece")
+    sound: Literal["all", "none"] = "all"
+
+    @model_validator(mode="after")
+    def _pieces_fit(self) -> Storage:
+        if self.piece_seconds > self.recording_seconds:
+            recording = DURATION.written(self.recording_seconds)
+            raise _contradiction("piece", f'must be at most recording = "{recording}"; lower it')
+        return self
+
+
+class Labels(Table):
+    """A file of labels that is read again whenever it changes."""
+
+    file: PathBeside | None = None
+
+
+class Training(Table):
+    """What the first model is made from, when a new one is tried, and how it must prove itself."""
+
+    enabled: bool = True
+    model: PathBeside | None = None
+    recordings: PathBeside | None = None
+    labels: PathBeside | None = None
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), AfterValidator(_two_classes)] = None
+    interval_seconds: SomeSeconds = Field(default=24 * 3600.0, validation_alias="interval")
+    new_labels: Count = 20
+    on_drift: bool = True
+    segments: Annotated[int, Field(ge=10)] = 3000
+    seconds_unlabelled: Seconds = Field(default=600.0, validation_alias="unlabelled")
+    shadow_seconds: Seconds = Field(default=600.0, validation_alias="shadow")
+    contamination: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    worse: Share = 0.01
+    keep_models: Annotated[int, Field(ge=2)] = 10
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Training:
+        if self.labels is not None and self.recordings is None:
+            raise _contradiction("labels", "needs recordings, which they label; add recordings or use [labels] file")
+        if self.recordings is not None and self.labels is None:
+            raise _contradiction("recordings", "needs labels, to learn from them; add labels")
+        if self.model is not None and self.recordings is not None:
+            raise _contradiction("model", "and recordings are two beginnings; leave out one of them")
+        return self
+
+
+class Log(Table):
+    """What is told on standard error, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+class Settings(Table):
+    """All of them; `path` is the file they were read from, which does not make them different."""
+
+    array: Array = Array()
+    source: Annotated[SimulatedSource | PcmSource | SoundcardSource | FolderSource, Field(discriminator="kind")] = (
+        SimulatedSource()
+    )
+    buffer: Buffer = Buffer()
+    decisions: Decisions = Decisions()
+    storage: Storage = Storage()
+    labels: Labels = Labels()
+    training: Training = Training()
+    log: Log = Log()
+    _path: Path | None = PrivateAttr(None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and dict(self) == dict(other)
+
+    @property
+    def path(self) -> Path | None:
+        return self._path
+
+    @property
+    def overload(self) -> Overload:
+        """A source that cannot wait loses its oldest sound, others wait."""
+        if self.buffer.overload != "auto":
+            return self.buffer.overload
+        return "drop_oldest" if self.source.kind in ("soundcard", "pcm") else "wait"
+
+    def choices(self) -> Choices:
+        """Those that a chain of stages is made with."""
+        from pipeline.service.assembly import Choices
+
+        return Choices(
+            alpha=self.decisions.alpha,
+            least_confidence=self.decisions.confidence,
+            fusion=self.decisions.fusion,
+            masked=self.array.mask,
+            health=self.decisions.health,
+            alarms_per_day=self.decisions.alarms_per_day,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting that changed, as written, and when the change is felt."""
+
+    key: str
+    before: Any
+    after: Any
+    takes_effect: TakesEffect
+
+
+def read_settings(path: Path | None) -> Settings:
+    """Those in a file, or the defaults; all problems of a file are told at once."""
+    if path is None:
+        return _checked({}, Path.cwd(), "", "defaults")
+    text = _text(path)
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}; correct it there") from error
+    settings = _checked(tables, path.absolute().parent, text, str(path))
+    settings._path = path.absolute()
+    return settings
+
+
+def effective(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Every value as one would write it in the file; None for what is not set."""
+    return {name: dict(_written(table)) for name, table in settings}
+
+
+def as_toml(settings: Settings) -> str:
+    """A file that gives these settings."""
+    return "\n".join(
+        f"[{name}]\n"
+        + "".join(f"{key} = {as_toml_value(value)}\n" for key, value in table.items() if value is not None)
+        for name, table in effective(settings).items()
+    )
+
+
+def differences(before: Settings, after: Settings) -> list[Difference]:
+    """What changed, in the order of the file."""
+    old, new = _flat(before), _flat(after)
+    keys = list(dict.fromkeys([*old, *new]))
+    return [
+        Difference(key, old.get(key), new.get(key), _takes_effect(key)) for key in keys if old.get(key) != new.get(key)
+    ]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror}; give the file of settings by --config"
+        ) from error
+
+
+def _checked(tables: dict[str, Any], directory: Path, text: str, name: str) -> Settings:
+    # Every table is there, so that defaults, too, are relative to the file.
+    tables = {key: {} for key in Settings.model_fields} | tables
+    if isinstance(tables["source"], dict):
+        tables["source"] = {"kind": "simulated"} | tables["source"]
+    try:
+        return Settings.model_validate(tables, by_name=False, context={"directory": directory})
+    except ValidationError as error:
+        found = problems(Settings, error, tables, text)
+        told = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} settings cannot be used:", *found])
+        raise SettingsError(f"{name}: {told}") from error
+
+
+def _written(table: Table) -> Iterator[tuple[str, Any]]:
+    fields = type(table).model_fields
+    # The kind decides which other keys there are.
+    for name in sorted(fields, key=lambda name: name != "kind"):
+        value, unit = getattr(table, name), unit_of(fields[name])
+        if unit is not None and value is not None:
+            value = unit.written(value)
+        elif isinstance(value, Path):
+            value = str(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        yield key_of(name, fields[name]), value
+
+
+def _flat(settings: Settings) -> Mapping[str, Any]:
+    return {f"{name}.{key}": value for name, table in effective(settings).items() for key, value in table.items()}
+
+
+def _takes_effect(key: str) -> TakesEffect:
+    table = key.partition(".")[0]
+    if key in _RESTART:
+        return "restart"
+    if key in _NOW or table in _NOW_TABLES:
+        return "now"
+    return "next recording" if key in _NEXT_RECORDING or table in _NEXT_RECORDING_TABLES else "restart"
