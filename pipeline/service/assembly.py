@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.grid import Grid
+from pipeline.health.usual import Usual
 from pipeline.protocols import Stage
 from pipeline.stages import (
     Chain,
@@ -23,6 +24,7 @@ from pipeline.stages import (
     Masking,
     Measuring,
     Mfcc,
+    Pacing,
     Projection,
     Screening,
     Suspicion,
@@ -81,38 +83,50 @@ def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:
     return [Windowing(grid), Mfcc(grid, **settings)]
 
 
-def deciding(model: Model, choices: Choices) -> list[Stage]:
-    """From cepstra to decisions."""
-    rule = model.votes if choices.fusion == "votes" else model.combined_features
-    return [
-        Projection(model.means, model.axes),
-        Screening(model.screen),
-        *(learned_health(model, choices) if choices.health else []),
-        Classification(model.machines),
-        Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence),
-    ]
+def hearing(
+    grid: Grid, settings: dict[str, Any], choices: Choices, n_sensors: int, usual: Usual | None = None
+) -> list[Stage]:
+    """From blocks to cepstra, and what physics says of the sensors; nothing that was learned from labels."""
+    masking = Masking([sensor - 1 for sensor in choices.masked], n_sensors)
+    physics: list[Stage] = [Measuring(grid.rate_hz), Inspection(usual), Pacing(grid.rate_hz)] if choices.health else []
+    return [masking, Fingerprint(), *physics, *listening(grid, settings)]
 
 
-def learned_health(model: Model, choices: Choices) -> list[Stage]:
-    """What p-values say of the sensors, and the state that follows from all that is known of them."""
+def screening(model: Model, choices: Choices) -> list[Stage]:
+    """From cepstra to p-values, and what they say of the sensors."""
     suspicion = Suspicion(
         model.grid,
         alpha=choices.alpha,
         alarms_per_day=choices.alarms_per_day,
         contamination=model.notes["contamination"],
     )
-    return [suspicion, Health(model.grid.rate_hz)]
+    stages: list[Stage] = [Projection(model.means, model.axes), Screening(model.screen)]
+    return [*stages, suspicion] if choices.health else stages
+
+
+def states(rate_hz: int, choices: Choices) -> list[Stage]:
+    """The state of each sensor, from all that is known of it."""
+    return [Health(rate_hz)] if choices.health else []
+
+
+def voting(model: Model, choices: Choices) -> list[Stage]:
+    """From p-values to decisions."""
+    rule = model.votes if choices.fusion == "votes" else model.combined_features
+    return [
+        Classification(model.machines),
+        Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence),
+    ]
+
+
+def deciding(model: Model, choices: Choices) -> list[Stage]:
+    """From cepstra to decisions."""
+    return [*screening(model, choices), *states(model.grid.rate_hz, choices), *voting(model, choices)]
 
 
 def whole_chain(model: Model, choices: Choices) -> Chain:
     """From blocks to decisions."""
-    masking = Masking([sensor - 1 for sensor in choices.masked], model.n_sensors)
-    physics: list[Stage] = [Measuring(model.grid.rate_hz), Inspection(model.usual)] if choices.health else []
     return Chain(
-        masking,
-        Fingerprint(),
-        *physics,
-        *listening(model.grid, model.settings),
+        *hearing(model.grid, model.settings, choices, model.n_sensors, model.usual),
         *deciding(model, choices),
         Doubting(model.classes),
     )

@@ -18,8 +18,11 @@ from pipeline.events import (
     FaultClosed,
     FaultOpened,
     Gap,
+    ModelChanged,
+    Notice,
     Numbers,
     Outcome,
+    Paced,
     RecordingFinished,
     RecordingStarted,
     SourceTrouble,
@@ -107,6 +110,31 @@ class EventLines:
             "start_sample": event.sample,
             "waited_seconds": _rounded(event.waited_seconds),
         }
+
+    @_describe.register
+    def _(self, event: Paced) -> dict[str, Any]:
+        return {
+            "type": "paced",
+            "recording": self._recording,
+            "start_sample": event.sample,
+            "seconds": _rounded(event.seconds),
+            "samples": event.samples,
+        }
+
+    @_describe.register
+    def _(self, event: ModelChanged) -> dict[str, Any]:
+        before, self._model = self._model, event.model
+        return {
+            "type": "model_changed",
+            "recording": self._recording,
+            "start_sample": event.sample,
+            "model": event.model,
+            "before": before,
+        }
+
+    @_describe.register
+    def _(self, event: Notice) -> dict[str, Any]:
+        return {"type": str(event.kind), "recording": self._recording, "sample": event.sample, **event.details}
 
     @_describe.register
     def _(self, event: TrustChanged) -> dict[str, Any]:

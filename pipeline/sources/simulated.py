@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator
 from itertools import count
 from typing import Self
@@ -21,11 +22,17 @@ class SimulatedSource:
     """Plays the recordings of a site one after the other as one stream, each faded into the next.
 
     It ends after `seconds`, or never. The same site gives the same stream, however it is cut; `scene` tells the truth
-    about any part of it.
+    about any part of it. With a `speed`, sound comes no faster than so many times real time.
     """
 
     def __init__(
-        self, site: Site, *, seconds: float | None = None, recording: str = "simulated", block_samples: int = 4096
+        self,
+        site: Site,
+        *,
+        seconds: float | None = None,
+        recording: str = "simulated",
+        block_samples: int = 4096,
+        speed: float | None = None,
     ) -> None:
         require("block_samples", block_samples, least=1)
         require("seconds", seconds, least=0)
@@ -34,7 +41,7 @@ class SimulatedSource:
             raise SettingsError(
                 f"duration_seconds={site.duration_seconds} must be above {2 * _FADE_SECONDS}; lengthen the scenes"
             )
-        self._site, self._recording, self._block_samples = site, recording, block_samples
+        self._site, self._recording, self._block_samples, self._speed = site, recording, block_samples, speed
         self._length = None if seconds is None else round(seconds * site.rate_hz)
         self._facts: Generator[object, None, None] | None = None
 
@@ -58,15 +65,18 @@ class SimulatedSource:
         sensors = channel_names(len(self._site.sensors_m))
         yield RecordingStarted(self._recording, self._site.rate_hz, sensors)
         everyone = np.ones(len(sensors), np.bool_)
-        position = 0
+        position, begun_at = 0, time.monotonic()
         for sound in self._sound():
             for start in range(0, sound.shape[1], self._block_samples):
                 left = None if self._length is None else self._length - position
                 if left == 0:
                     return
                 samples = sound[:, start : start + self._block_samples][:, :left]
-                yield Block(position, samples, everyone)
                 position += samples.shape[1]
+                if self._speed is not None:
+                    due_at = begun_at + position / self._site.rate_hz / self._speed
+                    time.sleep(max(0.0, due_at - time.monotonic()))
+                yield Block(position - samples.shape[1], samples, everyone)
 
     def _sound(self) -> Iterator[Samples]:
         """Scene after scene, the end of each mixed into the beginning of the next at constant power."""

@@ -11,6 +11,7 @@ from pipeline.stages.inspection import Inspection
 from pipeline.stages.labelling import Labelling
 from pipeline.stages.masking import Masking
 from pipeline.stages.measuring import Measuring
+from pipeline.stages.pacing import Pacing
 from pipeline.stages.screening import Screening
 from pipeline.stages.suspicion import Suspicion
 from pipeline.stages.windowing import Windowing
@@ -27,6 +28,7 @@ __all__ = [
     "Masking",
     "Measuring",
     "Mfcc",
+    "Pacing",
     "Projection",
     "Screening",
     "Suspicion",

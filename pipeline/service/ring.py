@@ -1,0 +1,180 @@
+"""Bounded memory between the thread that hears and the one that decides."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from threading import Condition
+from time import monotonic
+
+import numpy as np
+
+from pipeline.events import Block, Gap, Mask, Samples, Tick
+
+OVERLOAD = "overload: it came faster than it could be decided about"
+_DROPPED_SHARE = 4
+"""One so-manieth of the buffer goes at once: a few long gaps leave more whole segments than many short ones."""
+
+
+class RingClosed(Exception):
+    """Nobody will read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The source has nothing more to give; `error` tells if that is a misfortune."""
+
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """Consecutive samples with one mask; `place` counts all samples that were ever written."""
+
+    start: int
+    stop: int
+    place: int
+    delivered: Mask
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class Ring:
+    """All sensors side by side, always aligned.
+
+    When it is full, the oldest samples of all sensors go, counted and told as a gap; or the writer waits, if it can. A
+    `Tick` is not kept: it says that the writer lives, and the reader sees for itself that time passes.
+    """
+
+    def __init__(self, n_sensors: int, capacity: int, *, drop_oldest: bool) -> None:
+        self.capacity, self._drop_oldest = capacity, drop_oldest
+        self._samples = np.zeros((n_sensors, capacity), np.float32)
+        self._items: deque[object] = deque()
+        self._written = self._fill = 0
+        self._changed = Condition()
+        self._closed = False
+        self.lost = 0
+        """Samples of every sensor."""
+        self.arrived = 0
+        self.arrived_at = self.alive_at = monotonic()
+
+    @property
+    def fill(self) -> int:
+        return self._fill
+
+    def put(self, fact: object) -> None:
+        """Called by the writer; waits for space unless the oldest may go."""
+        with self._changed:
+            self.alive_at = monotonic()
+            if isinstance(fact, Block):
+                self.arrived += fact.stop - fact.start
+                self.arrived_at = self.alive_at
+                self._put_sound(fact)
+            elif not isinstance(fact, Tick):
+                self._items.append(fact)
+            self._require_open()
+            self._changed.notify_all()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more will be written."""
+        with self._changed:
+            self._items.append(Ended(error))
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more will be read; a writer that wakes up later is told so."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._samples, self._fill = np.zeros((len(self._samples), 0), np.float32), 0
+            self._changed.notify_all()
+
+    def take(self, *, seconds: float, most: int) -> object | None:
+        """The next fact, with at most so many samples; None if there is none for so long."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._items, seconds):
+                return None
+            first = self._items[0]
+            if not isinstance(first, _Run):
+                return self._items.popleft()
+            length = min(len(first), most)
+            taken = Block(first.start, self._copy(first.place, length), first.delivered)
+            self._forget(length)
+            self._changed.notify_all()
+            return taken
+
+    def _put_sound(self, block: Block) -> None:
+        step = max(1, self.capacity // _DROPPED_SHARE)
+        for start in range(block.start, block.stop, step):
+            stop = min(start + step, block.stop)
+            self._make_room(stop - start)
+            self._write(block.samples[:, start - block.start : stop - block.start])
+            self._extend(start, stop, block.delivered)
+
+    def _make_room(self, length: int) -> None:
+        if self._drop_oldest:
+            if self._fill + length > self.capacity:
+                self._drop(max(length, self.capacity // _DROPPED_SHARE))
+        else:
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closed or self._fill + length <= self.capacity)
+        self._require_open()
+
+    def _write(self, samples: Samples) -> None:
+        at = self._written % self.capacity
+        before_end = min(self.capacity - at, samples.shape[1])
+        self._samples[:, at : at + before_end] = samples[:, :before_end]
+        self._samples[:, : samples.shape[1] - before_end] = samples[:, before_end:]
+
+    def _extend(self, start: int, stop: int, delivered: Mask) -> None:
+        last = self._items[-1] if self._items else None
+        if isinstance(last, _Run) and last.stop == start and (last.delivered == delivered).all():
+            last.stop = stop
+        else:
+            self._items.append(_Run(start, stop, self._written, delivered.copy()))
+        self._written += stop - start
+        self._fill += stop - start
+
+    def _copy(self, place: int, length: int) -> Samples:
+        at = place % self.capacity
+        if at + length <= self.capacity:
+            return self._samples[:, at : at + length].copy()
+        return np.concatenate([self._samples[:, at:], self._samples[:, : at + length - self.capacity]], axis=1)
+
+    def _forget(self, length: int) -> None:
+        """The first samples of the first run."""
+        run = self._items[0]
+        assert isinstance(run, _Run)
+        run.start, run.place = run.start + length, run.place + length
+        self._fill -= length
+        if not len(run):
+            self._items.popleft()
+
+    def _drop(self, length: int) -> None:
+        """The oldest samples, and a gap in their place; other facts keep theirs."""
+        kept: list[object] = []
+        while length > 0 and self._items:
+            first = self._items[0]
+            if not isinstance(first, _Run):
+                kept.append(self._items.popleft())
+                continue
+            dropped = min(len(first), length)
+            _add_gap(kept, first.start, first.start + dropped)
+            self._forget(dropped)
+            length -= dropped
+            self.lost += dropped
+        self._items.extendleft(reversed(kept))
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RingClosed
+
+
+def _add_gap(facts: list[object], start: int, stop: int) -> None:
+    """A gap, or a longer one if the last fact is the same gap until now."""
+    last = facts[-1] if facts else None
+    if isinstance(last, Gap) and last.reason == OVERLOAD and last.stop == start:
+        start = last.start
+        facts.pop()
+    facts.append(Gap(start, stop, OVERLOAD))

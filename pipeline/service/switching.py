@@ -1,0 +1,174 @@
+"""The chain of the daemon: its model may change between two segments, and all it knows of the sensors goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from pipeline.conditions import Cause
+from pipeline.errors import ModelError
+from pipeline.events import (
+    Authority,
+    Cepstra,
+    Decision,
+    FaultClosed,
+    FaultOpened,
+    ModelChanged,
+    RecordingStarted,
+    StateChanged,
+    TrustChanged,
+)
+from pipeline.grid import Grid
+from pipeline.service.assembly import Choices, deciding, hearing, screening, states, voting
+from pipeline.stages import Chain, Doubting
+from pipeline.training.model import Model
+
+_LEARNED = {Cause.ANOMALOUS, Cause.DRIFT, Cause.CONTAMINATED}
+"""Faults that a model sees: another model looks for itself."""
+
+
+class Comparison(Protocol):
+    """Is told what two models make of the same segment."""
+
+    def compare(self, champion: Decision, challenger: Decision, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How the array is heard, with or without a model; models that can replace each other hear alike."""
+
+    grid: Grid
+    settings: dict[str, Any]
+    n_sensors: int
+
+    @classmethod
+    def of(cls, model: Model) -> Hearing:
+        return cls(model.grid, model.settings, model.n_sensors)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What newly made stages must be told of the past."""
+
+    faults: dict[tuple[int, Cause], FaultOpened] = field(default_factory=dict)
+    states: dict[int, StateChanged] = field(default_factory=dict)
+    trust: TrustChanged | None = None
+
+    def note(self, fact: object) -> None:
+        if isinstance(fact, FaultOpened):
+            self.faults[fact.sensor, fact.cause] = fact
+        elif isinstance(fact, FaultClosed):
+            self.faults.pop((fact.sensor, fact.cause), None)
+        elif isinstance(fact, StateChanged):
+            self.states[fact.sensor] = fact
+        elif isinstance(fact, TrustChanged) and fact.by is Authority.OPERATOR:
+            self.trust = fact
+
+    def facts(self) -> list[object]:
+        return [*self.faults.values(), *self.states.values(), *([self.trust] if self.trust else [])]
+
+
+class Switching:
+    """From blocks to decisions, by the model of the moment; without one, to the states of the sensors.
+
+    A `ModelChanged` replaces the model for all segments that end behind it. Faults that the old model saw are closed,
+    physical faults, states and trust go on. What is usual is that of the model with which a recording began. A
+    challenger may be heard in the shadow: it decides, too, and changes nothing.
+    """
+
+    accepts = object
+
+    def __init__(
+        self, hearing: Hearing, choices: Choices, model: Model | None, *, load: Callable[[str], Model]
+    ) -> None:
+        self.hearing, self.choices, self.model = hearing, choices, model
+        self._load = load
+        self._shadow: _Shadow | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        usual = self.model.usual if self.model else None
+        how = self.hearing
+        self._listening = Chain(*hearing(how.grid, how.settings, self.choices, how.n_sensors, usual))
+        self._states = Chain(*states(how.grid.rate_hz, self.choices))
+        self._known = _Known()
+        self._adopt(self.model)
+
+    def _adopt(self, model: Model | None) -> None:
+        self.model = model
+        screens = Chain(*screening(model, self.choices)) if model else Chain()
+        votes = Chain(*voting(model, self.choices), Doubting(model.classes)) if model else Chain()
+        for fact in self._known.facts():
+            screens.push(fact)
+            votes.push(fact)
+        self._votes, self._deciding = votes, Chain(screens, self._states, votes)
+
+    def push(self, item: object, /) -> list[object]:
+        if isinstance(item, RecordingStarted):
+            before = self.flush()
+            self._begin()
+            return [*before, *self._push(item)]
+        if isinstance(item, ModelChanged):
+            return self._change(item)
+        return self._push(item)
+
+    def _push(self, item: object) -> list[object]:
+        heard = self._listening.push(item)
+        decided = [fact for one in heard for fact in self._deciding.push(one)]
+        for fact in decided:
+            self._known.note(fact)
+        if self._shadow is not None:
+            self._shadow.push(heard, decided)
+        return decided
+
+    def flush(self) -> list[object]:
+        heard = self._listening.flush()
+        decided = [fact for one in heard for fact in self._deciding.push(one)] + self._deciding.flush()
+        self._known = _Known()
+        return decided
+
+    def _change(self, change: ModelChanged) -> list[object]:
+        model = self._load(change.model) if change.model else None
+        if model is not None and Hearing.of(model) != self.hearing:
+            raise ModelError(
+                f"model {change.model} hears with other settings than the one before; it can decide from the next "
+                "recording on"
+            )
+        closed = [
+            FaultClosed(change.sample, fault.since, change.sample, fault.sensor, fault.cause, fault.evidence)
+            for (_, cause), fault in self._known.faults.items()
+            if cause in _LEARNED
+        ]
+        for fact in closed:
+            self._known.note(fact)
+        self._adopt(model)
+        return [change, *(fact for one in closed for fact in Chain(self._states, self._votes).push(one))]
+
+    def shadow(self, model: Model | None, comparison: Comparison | None = None) -> None:
+        """Let a challenger decide about the same segments, or no longer."""
+        if model is None or comparison is None:
+            self._shadow = None
+            return
+        self._shadow = _Shadow(Chain(*deciding(model, replace(self.choices, health=False))), comparison)
+        for fact in self._known.facts():
+            self._shadow.chain.push(fact)
+
+
+@dataclass(slots=True)
+class _Shadow:
+    chain: Chain
+    comparison: Comparison
+
+    def push(self, heard: list[object], decided: list[object]) -> None:
+        challenger = {}
+        for fact in heard:
+            if isinstance(fact, Cepstra):
+                for made in self.chain.push(fact):
+                    if isinstance(made, Decision):
+                        challenger[made.features.span] = made
+        for fact in decided:
+            if isinstance(fact, StateChanged | TrustChanged):
+                self.chain.push(fact)
+            elif isinstance(fact, Decision) and fact.features.span in challenger:
+                self.comparison.compare(fact, challenger[fact.features.span])
