@@ -172,7 +172,7 @@ def _lines(text: str) -> dict[str, int]:
     """In which line a setting stands; text over several lines may hide one, which is then told without a line."""
     found: dict[str, int] = {}
     table = ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if header := _TABLE.match(line):
             table = f"{header[1]}."
             found.setdefault(header[1], number)
