@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "stages": {"conditions", "errors", "events", "grid", "health", "protocols"},
     "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
     "sources": {"errors", "events", "simulation"},
-    "training": {"errors", "events", "grid", "health", "learners"},
+    "training": {"errors", "events", "files", "grid", "health", "learners"},
     "sinks": {"conditions", "errors", "events", "files", "protocols"},
     "service": {
         "conditions",

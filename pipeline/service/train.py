@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
 from pipeline.errors import ModelError, UsageError
-from pipeline.events import Cepstra, Decision, SourceTrouble, Span
+from pipeline.events import Cepstra, SourceTrouble, Span
 from pipeline.grid import Grid
 from pipeline.health.usual import learn_usual
-from pipeline.service.assembly import Choices, deciding
 from pipeline.service.listening import Format, Heard, hear
+from pipeline.service.validation import Learning, learn_validated
 from pipeline.sources.files import FileSource, Listing, Recording
-from pipeline.stages import Chain, Mfcc
+from pipeline.stages import Mfcc
 from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
 from pipeline.training.labels import Labels
-from pipeline.training.learn import learn
-from pipeline.training.metrics import Judged, known, summary
-from pipeline.training.model import HeldOut, Model
+from pipeline.training.model import Model
 from pipeline.workers import finished, progress_bar
 
 
@@ -89,9 +86,9 @@ def train(
         heard = _hear(wanted, task, jobs, progress)
         _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], console)
         examples = gather(heard, task)
-        model, metrics = _learn(examples, task, plan, jobs, progress)
+        model = _learn(examples, task, plan, jobs, progress)
     usual = learn_usual([second for one in heard for second in one.measures])
-    notes = model.notes | {"plan": _plain(plan), "sound": asdict(sound), "validation": metrics}
+    notes = model.notes | {"plan": _plain(plan), "sound": asdict(sound)}
     return replace(model, notes=notes, usual=usual).save(directory)
 
 
@@ -182,86 +179,9 @@ def _note(heard: Heard, facts: Sequence[Cepstra], task: Task) -> RecordingNote:
     return RecordingNote(heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint)
 
 
-def _learn(examples: Examples, task: Task, plan: Plan, jobs: int, progress: Progress) -> tuple[Model, dict[str, Any]]:
-    """The model of all examples, and how models without a fold of the recordings judge that fold."""
-    examples.check()
-    folds = _folds(examples, plan)
-    n_folds = int(folds.max()) + 1
-    bar = progress.add_task("learning", total=n_folds + 1)
-    work = partial(_learn_without, examples=examples, task=task, plan=plan, folds=folds)
-    found: dict[int, Any] = {}
-    for fold, result in finished(work, list(range(-1, n_folds)), jobs=jobs):
-        found[fold] = result
-        progress.advance(bar)
-    if not n_folds:
-        return found[-1], {"folds": 0}
-    judged = _in_order_of(examples, [one for fold in range(n_folds) for one in found[fold]])
-    model = replace(found[-1], held_out=HeldOut.of(judged))
-    return model, {"folds": n_folds, **summary(judged, examples.classes)}
-
-
-def _in_order_of(examples: Examples, judged: Sequence[Judged]) -> list[Judged]:
-    by_place = {(one.recording, one.start_sample): one for one in judged}
-    names = [examples.recordings[number].name for number in examples.recording]
-    return [by_place[place] for place in zip(names, examples.start.tolist(), strict=True)]
-
-
-def _folds(examples: Examples, plan: Plan) -> NDArray[np.int64]:
-    """A fold for every segment, whole recordings, classes evenly; -1 throughout if there is too little to validate.
-
-    Every fold leaves at least two recordings of each class to learn from.
-    """
-    if plan.folds == 0:
-        return np.full(len(examples), -1)
-    rng = np.random.default_rng([plan.seed, 7])
-    fold_of = np.zeros(len(examples.recordings), np.int64)
-    fewest = len(fold_of)
-    for code in (0, 1):
-        own = rng.permutation(np.unique(examples.recording[examples.label == code]))
-        fewest = min(fewest, len(own))
-        fold_of[own] = np.arange(len(own))
-    n_folds = min(plan.folds, fewest)
-    folds = np.asarray(fold_of % n_folds)[examples.recording]
-    # A recording may have both labels, so it is looked at, not reckoned, what each fold leaves.
-    left = [
-        len(np.unique(examples.recording[(folds != fold) & (examples.label == code)]))
-        for fold in range(n_folds)
-        for code in (0, 1)
-    ]
-    return folds if min(left) >= 2 else np.full(len(examples), -1)
-
-
-def _learn_without(fold: int, examples: Examples, task: Task, plan: Plan, folds: NDArray[np.int64]) -> Any:
-    """The model of all examples, for fold -1; else what a model without the fold decides about it."""
-    rest = examples if fold < 0 else examples.part(folds != fold)
-    model = learn(rest, task.grid, task.settings, seed=plan.seed, n_components=plan.components)
-    return model if fold < 0 else judge(examples.part(folds == fold), model)
-
-
-def judge(examples: Examples, model: Model) -> list[Judged]:
-    """What the stages make of examples that the model has not seen."""
-    chain = Chain(*deciding(model, Choices(health=False)))
-    shape = -1, model.settings["n_coefficients"]
-    judged = []
-    for n in range(len(examples)):
-        span = Span(int(examples.start[n]), int(examples.start[n]) + model.grid.segment)
-        values = examples.cepstra[n].reshape(len(examples.cepstra[n]), *shape)
-        everyone = np.ones(len(values), np.bool_)
-        (decision,) = chain.push(Cepstra(span, span, values, examples.present[n], everyone))
-        assert isinstance(decision, Decision)
-        name = examples.recordings[examples.recording[n]].name
-        judged.append(beside_the_truth(decision, name, int(examples.label[n]), model.classes))
-    return judged
-
-
-def beside_the_truth(decision: Decision, recording: str, truth: int, classes: tuple[str, str]) -> Judged:
-    label, verdicts = decision.outcome.label, decision.verdicts
-    return Judged(
-        recording=recording,
-        start_sample=decision.features.span.start,
-        truth=truth,
-        label=None if label is None else classes.index(label),
-        log_odds=decision.outcome.log_odds,
-        sensor_log_odds=tuple(map(known, verdicts.log_odds)),
-        p_values=tuple(map(known, verdicts.screened.p_values)),
+def _learn(examples: Examples, task: Task, plan: Plan, jobs: int, progress: Progress) -> Model:
+    learning = Learning(task.grid, task.settings, plan.seed, plan.components, plan.folds)
+    bar = progress.add_task("learning", total=plan.folds + 1)
+    return learn_validated(
+        examples, learning, jobs=jobs, told=lambda n, of: progress.update(bar, completed=n, total=of)
     )

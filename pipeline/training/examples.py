@@ -24,6 +24,8 @@ class RecordingNote:
     """First sample learned from, and the one after the last."""
     fingerprint: str
     """Of its sound, by which it is recognised under any name."""
+    reference: bool = False
+    """Whether it was given with the first model, by somebody who knew what is heard."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -32,6 +34,7 @@ class RecordingNote:
             "samples": self.samples,
             "span": list(self.span),
             "fingerprint": self.fingerprint,
+            **({"reference": True} if self.reference else {}),
         }
 
 

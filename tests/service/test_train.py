@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from pipeline.errors import ModelError
-from pipeline.service.train import Plan, _folds
+from pipeline.service.validation import folds_of
 from pipeline.training.archive import read_archive, write_archive
 from pipeline.training.examples import Examples, RecordingNote
 from pipeline.training.model import Model, Refusal
@@ -61,7 +61,7 @@ def test_nothing_is_validated_on_the_recording_it_was_trained_on(counts, folds):
     notes = tuple(RecordingNote(str(n), {}, 0, (0, 0), str(n)) for n in range(sum(counts)))
     nothing = np.zeros((len(recording), 1, 1), np.float32)
     examples = Examples(nothing, nothing[:, :, 0] == 0, recording, recording, label, notes, ("a", "b"))
-    found = _folds(examples, Plan(folds=folds))
+    found = folds_of(examples, n_folds=folds, seed=0)
     if folds == 0 or min(counts) == 2:
         assert (found == -1).all()
         return

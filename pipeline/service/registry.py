@@ -1,0 +1,238 @@
+"""Which models there are, which one decides, and how that came about.
+
+    models/NAME/     the model itself, named by the first digits of its identity
+    journal.sqlite   its row: where it comes from, what it is now, since when and why
+
+The champion of the table is the model that should decide. Whoever changes that writes the change and its event in one
+step; a daemon that runs takes it up between two segments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ModelError, UsageError
+from pipeline.events import NoticeKind
+from pipeline.sinks.journal import Entry, Journal, utc
+from pipeline.training.model import Model
+
+_REPLACED = "replaced"
+"""Among the facts of a model that was ever champion: who was it before."""
+
+
+class Status(StrEnum):
+    """What a model is now."""
+
+    CHAMPION = "champion"  # it decides
+    CHALLENGER = "challenger"  # it passed the gate and may become champion
+    REFUSED = "refused"  # it did not
+    RETIRED = "retired"  # another one decides
+    UNUSABLE = "unusable"  # its files are damaged
+
+
+class Origin(StrEnum):
+    """Where a model comes from."""
+
+    STARTER = "starter"
+    UNLABELLED = "unlabelled"
+    RETRAINED = "retrained"
+    GIVEN = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A model's row."""
+
+    name: str
+    identity: str
+    time: str
+    origin: Origin
+    parent: str | None
+    status: Status
+    since: str
+    why: str
+    facts: dict[str, Any]
+
+
+class Registry:
+    """The models of one state directory."""
+
+    def __init__(self, directory: Path, journal: Journal, *, run: str = "") -> None:
+        self.directory, self._journal, self._run = directory, journal, run
+
+    def all(self) -> list[Registered]:
+        """The newest first."""
+        return [_registered(row) for row in self._journal.rows("SELECT * FROM models ORDER BY time DESC, rowid DESC")]
+
+    def named(self, name: str) -> Registered:
+        """By its name, or by the first digits of it if there are no others."""
+        known = self.all()
+        found = [one for one in known if one.name == name] or [one for one in known if one.name.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{name!r} begins {len(found)} names of models; write more digits")
+        likely = get_close_matches(name, [one.name for one in known], n=1, cutoff=0.0)
+        hint = f"did you mean {likely[0]}? " if likely else ""
+        raise UsageError(f"there is no model {name!r}; {hint}gemmed models list names them all")
+
+    def champion(self) -> Registered | None:
+        return self._with_status(Status.CHAMPION)
+
+    def challenger(self) -> Registered | None:
+        """The newest one."""
+        return self._with_status(Status.CHALLENGER)
+
+    def _with_status(self, status: Status) -> Registered | None:
+        return next((one for one in self.all() if one.status is status), None)
+
+    def path(self, name: str) -> Path:
+        return self.directory / name
+
+    def load(self, name: str) -> Model:
+        return Model.load(self.path(name))
+
+    def load_champion(self) -> Model | None:
+        """The model that should decide; one that is damaged is told and gives way to the one before it."""
+        while (champion := self.champion()) is not None:
+            try:
+                return self.load(champion.name)
+            except ModelError as error:
+                self._give_way(champion, str(error))
+        return None
+
+    def _give_way(self, damaged: Registered, why: str) -> None:
+        before = self._predecessor(damaged)
+        with self._journal.transaction():
+            self._set(damaged.name, Status.UNUSABLE, why)
+            if before is not None:
+                self._set(before.name, Status.CHAMPION, f"{damaged.name} cannot be used")
+            instead = before.name if before else None
+            self._tell(NoticeKind.MODEL_UNUSABLE, model=damaged.name, why=why, instead=instead)
+
+    def _predecessor(self, model: Registered) -> Registered | None:
+        """Who decided before it and still could."""
+        by_name, seen = {one.name: one for one in self.all()}, {model.name}
+        before = by_name.get(model.facts.get(_REPLACED, ""))
+        while before is not None and before.name not in seen:
+            if before.status is not Status.UNUSABLE and self.path(before.name).exists():
+                return before
+            seen.add(before.name)
+            before = by_name.get(before.facts.get(_REPLACED, ""))
+        return None
+
+    def add(
+        self, model: Model, *, origin: Origin, status: Status, why: str, facts: Mapping[str, Any], told: NoticeKind
+    ) -> Registered:
+        """Store a model and its row; one that is there already, by its content, keeps what it is and is not told."""
+        stored = self._store(model)
+        if any(one.name == stored.name for one in self.all()):
+            return self.named(stored.name)
+        champion = self.champion()
+        with self._journal.transaction():
+            now = utc(datetime.now(UTC))
+            parent = champion.name if champion else None
+            values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(facts))
+            self._journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._tell(told, model=stored.name, origin=origin, status=status, why=why, **facts)
+        return self.named(stored.name)
+
+    def _store(self, model: Model) -> Model:
+        """In a directory that is named by its content, which is known only once it is written."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        fresh = self.directory / f".{os.getpid()}.partial"
+        shutil.rmtree(fresh, ignore_errors=True)
+        stored = model.save(fresh)
+        if self.path(stored.name).exists():
+            shutil.rmtree(fresh)
+        else:
+            fresh.rename(self.path(stored.name))
+        return stored
+
+    def promote(self, name: str, *, who: str, why: str, told: NoticeKind = NoticeKind.MODEL_PROMOTED) -> Registered:
+        """Let a model decide from now on; it must load."""
+        new, before = self.named(name), self.champion()
+        if before is not None and before.name == new.name:
+            raise UsageError(f"{new.name} is the champion already; gemmed models list shows the others")
+        self.load(new.name)
+        with self._journal.transaction():
+            if before is not None:
+                self._set(before.name, Status.RETIRED, f"{new.name} decides")
+                self._note(new, {_REPLACED: before.name})
+            self._set(new.name, Status.CHAMPION, f"{who}: {why}")
+            self._tell(told, model=new.name, before=before.name if before else None, who=who, why=why)
+        return self.named(new.name)
+
+    def rollback(self, *, who: str, why: str) -> Registered:
+        """Let the champion before the present one decide again."""
+        champion = self.champion()
+        if champion is None:
+            raise UsageError("there is no champion to roll back from; gemmed models promote NAME makes one")
+        before = self._predecessor(champion)
+        if before is None:
+            raise UsageError(f"{champion.name} has no champion before it; gemmed models promote NAME chooses any other")
+        self.load(before.name)
+        with self._journal.transaction():
+            self._set(champion.name, Status.RETIRED, f"rolled back by {who}: {why}")
+            self._set(before.name, Status.CHAMPION, f"{who}: {why}")
+            self._tell(NoticeKind.MODEL_ROLLED_BACK, model=before.name, before=champion.name, who=who, why=why)
+        return self.named(before.name)
+
+    def refuse(self, name: str, *, why: str, facts: Mapping[str, Any]) -> None:
+        """A challenger that did not keep what it promised, such as in its shadow run."""
+        refused = self.named(name)
+        with self._journal.transaction():
+            self._set(name, Status.REFUSED, why)
+            self._note(refused, facts)
+            self._tell(NoticeKind.CHALLENGER_REFUSED, model=name, why=why, **facts)
+
+    def prune(self, keep: int) -> list[str]:
+        """Remove directories of old models beyond the newest so many; never what decides, did before, or may next."""
+        champion = self.champion()
+        before = self._predecessor(champion) if champion else None
+        needed = {one.name for one in (champion, before) if one is not None}
+        old = [one for one in self.all() if one.name not in needed and one.status is not Status.CHALLENGER]
+        removed = [one.name for one in old[keep:] if self.path(one.name).exists()]
+        for name in removed:
+            shutil.rmtree(self.path(name))
+        return removed
+
+    def clean(self) -> None:
+        """Remove what a kill left half-done. Only for whoever is the only one to add models."""
+        known = {one.name for one in self.all()}
+        for path in self.directory.glob("*") if self.directory.exists() else ():
+            if path.name not in known and path.is_dir():
+                shutil.rmtree(path)
+
+    def _set(self, name: str, status: Status, why: str) -> None:
+        self._journal.execute(
+            "UPDATE models SET status = ?, since = ?, why = ? WHERE name = ?",
+            (status, utc(datetime.now(UTC)), why, name),
+        )
+
+    def _note(self, model: Registered, facts: Mapping[str, Any]) -> None:
+        self._journal.execute(
+            "UPDATE models SET facts = ? WHERE name = ?", (_json(model.facts | dict(facts)), model.name)
+        )
+
+    def _tell(self, kind: NoticeKind, **details: Any) -> None:
+        self._journal.add([Entry(self._run, {"type": kind.value, **details})])
+
+
+def _json(facts: Mapping[str, Any]) -> str:
+    return json.dumps(dict(facts), allow_nan=False)
+
+
+def _registered(row: Mapping[str, Any]) -> Registered:
+    known = {field.name: row[field.name] for field in fields(Registered)}
+    parsed = {"origin": Origin(row["origin"]), "status": Status(row["status"]), "facts": json.loads(row["facts"])}
+    return Registered(**known | parsed)

@@ -1,0 +1,134 @@
+"""Learning, and what models that were learned without a recording make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.events import Cepstra, Decision, Span
+from pipeline.grid import Grid
+from pipeline.service.assembly import Choices, deciding
+from pipeline.stages import Chain
+from pipeline.training.examples import Examples
+from pipeline.training.learn import learn
+from pipeline.training.metrics import Judged, known, summary
+from pipeline.training.model import HeldOut, Model
+from pipeline.workers import finished
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How to learn: the same with all examples and without some."""
+
+    grid: Grid
+    settings: dict[str, Any]
+    seed: int
+    components: int
+    folds: int
+    """Of the validation, 0 for none."""
+
+
+def learn_validated(
+    examples: Examples,
+    learning: Learning,
+    *,
+    jobs: int | None,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> Model:
+    """The model of all examples, with what models without a fold of the recordings decided about that fold.
+
+    In so many processes, or in this one; `told` hears how many fits are done, and of how many.
+    """
+    examples.check()
+    folds = folds_of(examples, n_folds=learning.folds, seed=learning.seed)
+    n_folds = int(folds.max()) + 1
+    told(0, n_folds + 1)
+    work = partial(_learn_without, examples=examples, learning=learning, folds=folds)
+    found: dict[int, Any] = {}
+    for fold, result in _done(work, range(-1, n_folds), jobs):
+        found[fold] = result
+        told(len(found), n_folds + 1)
+    model: Model = found[-1]
+    if not n_folds:
+        return replace(model, notes=model.notes | {"validation": {"folds": 0}})
+    judged = _in_order_of(examples, [one for fold in range(n_folds) for one in found[fold]])
+    validation = {"folds": n_folds, **summary(judged, examples.classes)}
+    return replace(model, held_out=HeldOut.of(judged), notes=model.notes | {"validation": validation})
+
+
+def _done(work: Callable[[int], Any], tasks: Sequence[int], jobs: int | None) -> Iterator[tuple[int, Any]]:
+    if jobs is None:
+        return ((task, work(task)) for task in tasks)
+    return finished(work, tasks, jobs=jobs)
+
+
+def _in_order_of(examples: Examples, judged: Sequence[Judged]) -> list[Judged]:
+    by_place = {(one.recording, one.start_sample): one for one in judged}
+    names = [examples.recordings[number].name for number in examples.recording]
+    return [by_place[place] for place in zip(names, examples.start.tolist(), strict=True)]
+
+
+def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64]:
+    """A fold for every segment, whole recordings, classes evenly; -1 throughout if there is too little to validate.
+
+    Every fold leaves at least two recordings of each class to learn from.
+    """
+    if n_folds == 0:
+        return np.full(len(examples), -1)
+    rng = np.random.default_rng([seed, 7])
+    fold_of = np.zeros(len(examples.recordings), np.int64)
+    fewest = len(fold_of)
+    for code in (0, 1):
+        own = rng.permutation(np.unique(examples.recording[examples.label == code]))
+        fewest = min(fewest, len(own))
+        fold_of[own] = np.arange(len(own))
+    n_folds = min(n_folds, fewest)
+    folds = np.asarray(fold_of % n_folds)[examples.recording]
+    # A recording may have both labels, so it is looked at, not reckoned, what each fold leaves.
+    left = [
+        len(np.unique(examples.recording[(folds != fold) & (examples.label == code)]))
+        for fold in range(n_folds)
+        for code in (0, 1)
+    ]
+    return folds if min(left) >= 2 else np.full(len(examples), -1)
+
+
+def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]) -> Any:
+    """The model of all examples, for fold -1; else what a model without the fold decides about it."""
+    rest = examples if fold < 0 else examples.part(folds != fold)
+    model = learn(rest, learning.grid, learning.settings, seed=learning.seed, n_components=learning.components)
+    return model if fold < 0 else judge(examples.part(folds == fold), model)
+
+
+def judge(examples: Examples, model: Model) -> list[Judged]:
+    """What the stages make of examples that the model has not seen."""
+    chain = Chain(*deciding(model, Choices(health=False)))
+    shape = -1, model.settings["n_coefficients"]
+    judged = []
+    for n in range(len(examples)):
+        span = Span(int(examples.start[n]), int(examples.start[n]) + model.grid.segment)
+        values = examples.cepstra[n].reshape(len(examples.cepstra[n]), *shape)
+        everyone = np.ones(len(values), np.bool_)
+        (decision,) = chain.push(Cepstra(span, span, values, examples.present[n], everyone))
+        assert isinstance(decision, Decision)
+        name = examples.recordings[examples.recording[n]].name
+        judged.append(_beside_the_truth(decision, name, int(examples.label[n]), model.classes))
+    return judged
+
+
+def _beside_the_truth(decision: Decision, recording: str, truth: int, classes: tuple[str, str]) -> Judged:
+    label, verdicts = decision.outcome.label, decision.verdicts
+    return Judged(
+        recording=recording,
+        start_sample=decision.features.span.start,
+        truth=truth,
+        label=None if label is None else classes.index(label),
+        log_odds=decision.outcome.log_odds,
+        sensor_log_odds=tuple(map(known, verdicts.log_odds)),
+        p_values=tuple(map(known, verdicts.screened.p_values)),
+    )

@@ -1,0 +1,244 @@
+"""The examples that training learns from: labelled passages, one file each, bounded and balanced.
+
+    examples/1f0c9e...npz    the segments of a passage: cepstra, who was present, first samples, labels; and a note
+
+A file is named by its passage with its labels. So a label that is corrected makes another file, and the old one goes;
+what was heard of it stays, even if the sound itself is no longer kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import SourceError, UsageError
+from pipeline.events import Cepstra, Mask, Samples
+from pipeline.files import write_whole
+from pipeline.training.examples import Examples, RecordingNote, evenly
+from pipeline.training.passages import Passage, Stretch
+
+_REFERENCE = "reference-"
+_DAMAGED = (ValueError, OSError, EOFError, BadZipFile, KeyError, TypeError, AttributeError, IndexError)
+Counts = NDArray[np.int64]
+Hear = Callable[[Passage], Iterable[Cepstra]]
+"""All segments of a passage's sound."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """The segments of a passage, each inside one of its stretches."""
+
+    passage: Passage
+    reference: bool
+    """Given with the first model rather than labelled in the stream."""
+    fingerprint: str
+    cepstra: Samples  # (segments, sensors, values)
+    present: Mask  # (segments, sensors)
+    start: NDArray[np.int64]  # (segments,)
+    label: NDArray[np.str_]  # (segments,)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def part(self, chosen: NDArray[Any]) -> Stored:
+        rows = {name: getattr(self, name)[chosen] for name in ("cepstra", "present", "start", "label")}
+        return replace(self, **rows)
+
+
+class ExampleStore:
+    """Passages and their segments, at most `most_segments` of them."""
+
+    def __init__(self, directory: Path, *, most_segments: int) -> None:
+        self._directory, self._most_segments = directory, most_segments
+        directory.mkdir(parents=True, exist_ok=True)
+        self.troubles: list[str] = []
+        """What could not be used, and why."""
+
+    def update(self, wanted: Sequence[Passage], hear: Hear, *, segment: int) -> int:
+        """Hold exactly these passages besides the references; how many are new. `segment` is the length of one."""
+        for leftover in self._directory.glob("*.partial"):
+            leftover.unlink()
+        files = {_file_name(passage): passage for passage in wanted}
+        present = {path.name: path for path in self._directory.glob("*.npz") if not path.name.startswith(_REFERENCE)}
+        outdated = self._read([path for name, path in present.items() if name not in files])
+        new = 0
+        for name in files.keys() - present.keys():
+            kept = [one for one in outdated if one.passage.recording == files[name].recording]
+            stored = _gathered(files[name], self._heard(files[name], hear), kept, segment)
+            if len(stored):
+                write_whole(self._directory / name, _packed(stored))
+                new += 1
+        for name in present.keys() - files.keys():
+            present[name].unlink(missing_ok=True)
+        self.thin()
+        return new
+
+    def _heard(self, passage: Passage, hear: Hear) -> list[Cepstra]:
+        try:
+            return list(hear(passage))
+        except SourceError as error:
+            self.troubles.append(f"{passage.name}: {error}")
+            return []
+
+    def add_reference(self, passage: Passage, cepstra: Iterable[Cepstra], *, segment: int) -> None:
+        """A passage that stays, whatever is labelled in the stream."""
+        stored = replace(_gathered(passage, cepstra, (), segment), reference=True)
+        if len(stored):
+            write_whole(self._directory / f"{_REFERENCE}{_file_name(passage)}", _packed(stored))
+
+    def load(self, classes: tuple[str, str]) -> Examples:
+        """All segments of two classes."""
+        found = [one.part(np.isin(one.label, classes)) for one in self._all()]
+        # What was made with other settings does not fit.
+        usual = Counter(one.cepstra.shape[1:] for one in found if len(one)).most_common(1)
+        found = [one for one in found if len(one) and one.cepstra.shape[1:] == usual[0][0]]
+        if not found:
+            raise UsageError(f"nothing is labelled {classes[0]!r} or {classes[1]!r}; label some passages of each")
+        return Examples(
+            cepstra=np.concatenate([one.cepstra for one in found]),
+            present=np.concatenate([one.present for one in found]),
+            recording=np.repeat(np.arange(len(found)), [len(one) for one in found]),
+            start=np.concatenate([one.start for one in found]),
+            label=(np.concatenate([one.label for one in found]) == classes[1]).astype(np.int64),
+            recordings=tuple(_note(one) for one in found),
+            classes=classes,
+        )
+
+    def thin(self) -> None:
+        """Remove segments until there are no more than allowed."""
+        found = self._all()
+        labels = sorted({str(label) for one in found for label in one.label})
+        counts = np.array([[int((one.label == label).sum()) for label in labels] for one in found], np.int64)
+        if counts.sum() <= self._most_segments:
+            return
+        keep = balanced(counts, self._most_segments)
+        for one, before, after in zip(found, counts, keep, strict=True):
+            if (before != after).any():
+                name = f"{_REFERENCE if one.reference else ''}{_file_name(one.passage)}"
+                write_whole(self._directory / name, _packed(one.part(_evenly_of_each(one.label, labels, after))))
+
+    def _all(self) -> list[Stored]:
+        """In the order of time; references come last, for the first ones go when there is no room."""
+        found = self._read(sorted(self._directory.glob("*.npz")))
+        return sorted(found, key=lambda one: (one.reference, one.passage.recording, one.passage.start))
+
+    def _read(self, paths: Iterable[Path]) -> list[Stored]:
+        """All that can be read; a damaged file is told and removed, so that it is made again if its sound is kept."""
+        found = []
+        for path in paths:
+            try:
+                found.append(_unpacked(path.read_bytes()))
+            except _DAMAGED as error:
+                self.troubles.append(f"{path.name} is damaged ({error}) and left out")
+                path.unlink(missing_ok=True)
+        return found
+
+
+def balanced(counts: Counts, most: int) -> Counts:
+    """How many segments to keep of every passage and class (both as `counts` has them), at most so many in all.
+
+    Large classes lose first, and in each the passages with most segments. Where there is not room for one segment of
+    every passage, the first ones, which are the oldest, go.
+    """
+    of_class = _levelled(counts.sum(axis=0), most)
+    return np.column_stack([_levelled(own, int(room)) for own, room in zip(counts.T, of_class, strict=True)])
+
+
+def _levelled(counts: Counts, most: int) -> Counts:
+    """Counts cut at one level, so that they sum up to at most `most`; what is left over goes to the last ones."""
+    if counts.sum() <= most:
+        return counts
+    level = 0
+    while np.minimum(counts, level + 1).sum() <= most:
+        level += 1
+    kept = np.minimum(counts, level)
+    larger = np.flatnonzero(counts > level)
+    kept[larger[len(larger) - (most - int(kept.sum())) :]] += 1
+    return kept
+
+
+def _evenly_of_each(label: NDArray[np.str_], labels: Sequence[str], keep: Counts) -> NDArray[np.int64]:
+    rows = [np.flatnonzero(label == name) for name in labels]
+    chosen = [own[evenly(len(own), int(n))] for own, n in zip(rows, keep, strict=True)]
+    return np.sort(np.concatenate(chosen))
+
+
+def _gathered(passage: Passage, heard: Iterable[Cepstra], kept: Sequence[Stored], segment: int) -> Stored:
+    """The labelled segments of a passage: what is heard of it, and what was stored of it under other labels."""
+    rows: dict[int, tuple[Samples, Mask]] = {
+        int(start): (cepstra, present)
+        for one in kept
+        for start, cepstra, present in zip(one.start, one.cepstra, one.present, strict=True)
+    }
+    rows |= {fact.span.start: (fact.values.reshape(len(fact.values), -1), fact.present) for fact in heard}
+    labels = {start: passage.label_of(start, start + segment) for start in sorted(rows)}
+    starts = [start for start, label in labels.items() if label is not None]
+    cepstra = np.array([rows[start][0] for start in starts], np.float32)
+    return Stored(
+        passage=passage,
+        reference=False,
+        fingerprint=hashlib.sha256(cepstra.tobytes() + passage.name.encode()).hexdigest(),
+        cepstra=cepstra,
+        present=np.array([rows[start][1] for start in starts], np.bool_),
+        start=np.array(starts, np.int64),
+        label=np.array([labels[start] for start in starts], np.str_),
+    )
+
+
+def _note(stored: Stored) -> RecordingNote:
+    passage, counts = stored.passage, Counter(str(label) for label in stored.label)
+    span = passage.start, passage.stop
+    return RecordingNote(
+        passage.name, dict(sorted(counts.items())), span[1] - span[0], span, stored.fingerprint, stored.reference
+    )
+
+
+def _file_name(passage: Passage) -> str:
+    return f"{hashlib.sha256(json.dumps(_described(passage)).encode()).hexdigest()[:24]}.npz"
+
+
+def _described(passage: Passage) -> dict[str, Any]:
+    return {
+        "recording": passage.recording,
+        "stretches": [[one.start, one.stop, one.label] for one in passage.stretches],
+    }
+
+
+def _packed(stored: Stored) -> bytes:
+    note = _described(stored.passage) | {"reference": stored.reference, "fingerprint": stored.fingerprint}
+    packed = io.BytesIO()
+    np.savez(
+        packed,
+        allow_pickle=False,
+        note=np.array(json.dumps(note)),
+        cepstra=stored.cepstra,
+        present=stored.present,
+        start=stored.start,
+        label=stored.label,
+    )
+    return packed.getvalue()
+
+
+def _unpacked(content: bytes) -> Stored:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        note = json.loads(str(arrays["note"]))
+        rows = {name: arrays[name] for name in ("cepstra", "present", "start", "label")}
+    stretches = tuple(Stretch(int(start), int(stop), str(label)) for start, stop, label in note["stretches"])
+    if len({len(row) for row in rows.values()}) != 1:
+        raise ValueError("its arrays differ in length")
+    return Stored(
+        passage=Passage(note["recording"], stretches),
+        reference=bool(note["reference"]),
+        fingerprint=str(note["fingerprint"]),
+        **rows,
+    )
