@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -27,6 +27,8 @@ from pipeline.training.model import Model
 
 _REPLACED = "replaced"
 """Among the facts of a model that was ever champion: who was it before."""
+Refused = tuple[str, int, int, str, float]
+"""What training did not learn from: recording, first sample, sensor counted from 1, why, how far it was believed."""
 
 
 class Status(StrEnum):
@@ -131,19 +133,29 @@ class Registry:
         return None
 
     def add(
-        self, model: Model, *, origin: Origin, status: Status, why: str, facts: Mapping[str, Any], told: NoticeKind
+        self,
+        model: Model,
+        *,
+        origin: Origin,
+        status: Status,
+        why: str,
+        facts: Mapping[str, Any],
+        refusals: Iterable[Refused] = (),
+        told: NoticeKind | None = None,
     ) -> Registered:
         """Store a model and its row; one that is there already, by its content, keeps what it is and is not told."""
         stored = self._store(model)
         if any(one.name == stored.name for one in self.all()):
             return self.named(stored.name)
-        champion = self.champion()
         with self._journal.transaction():
-            now = utc(datetime.now(UTC))
+            champion, now = self.champion(), utc(datetime.now(UTC))
             parent = champion.name if champion else None
             values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(facts))
             self._journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            self._tell(told, model=stored.name, origin=origin, status=status, why=why, **facts)
+            for refused in refusals:
+                self._journal.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", (stored.name, *refused))
+            if told is not None:
+                self._tell(told, model=stored.name, origin=origin, status=status, why=why, **facts)
         return self.named(stored.name)
 
     def _store(self, model: Model) -> Model:
@@ -160,11 +172,12 @@ class Registry:
 
     def promote(self, name: str, *, who: str, why: str, told: NoticeKind = NoticeKind.MODEL_PROMOTED) -> Registered:
         """Let a model decide from now on; it must load."""
-        new, before = self.named(name), self.champion()
-        if before is not None and before.name == new.name:
-            raise UsageError(f"{new.name} is the champion already; gemmed models list shows the others")
+        new = self.named(name)
         self.load(new.name)
         with self._journal.transaction():
+            before = self.champion()
+            if before is not None and before.name == new.name:
+                raise UsageError(f"{new.name} is the champion already; gemmed models list shows the others")
             if before is not None:
                 self._set(before.name, Status.RETIRED, f"{new.name} decides")
                 self._note(new, {_REPLACED: before.name})
@@ -174,14 +187,14 @@ class Registry:
 
     def rollback(self, *, who: str, why: str) -> Registered:
         """Let the champion before the present one decide again."""
-        champion = self.champion()
-        if champion is None:
-            raise UsageError("there is no champion to roll back from; gemmed models promote NAME makes one")
-        before = self._predecessor(champion)
-        if before is None:
-            raise UsageError(f"{champion.name} has no champion before it; gemmed models promote NAME chooses any other")
-        self.load(before.name)
         with self._journal.transaction():
+            champion = self.champion()
+            if champion is None:
+                raise UsageError("there is no champion to roll back from; gemmed models promote NAME makes one")
+            before = self._predecessor(champion)
+            if before is None:
+                raise UsageError(f"no champion came before {champion.name}; gemmed models promote NAME chooses another")
+            self.load(before.name)
             self._set(champion.name, Status.RETIRED, f"rolled back by {who}: {why}")
             self._set(before.name, Status.CHAMPION, f"{who}: {why}")
             self._tell(NoticeKind.MODEL_ROLLED_BACK, model=before.name, before=champion.name, who=who, why=why)

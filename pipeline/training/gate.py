@@ -1,0 +1,188 @@
+"""May a new model take the place of the one that decides? Only if nothing says that it is worse.
+
+Both are judged on the same labelled passages, neither by a model that has learned from the passage in question. A right
+decision counts 1, none counts one half, a wrong one 0. The mean over a passage, one for each of its labels, is its
+score, and both classes count the same however many passages they have. Were both models as good, the difference of
+their scores would be as likely of either sign in every passage: that is tested by flipping signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from pipeline.training.metrics import Judged
+from pipeline.training.model import Model
+
+_SIGNIFICANT = 0.05
+_MOST_EXACT = 16
+"""Passages that differ, up to which all flips of signs are tried."""
+_DRAWS = 20_000
+Floats = NDArray[np.float64]
+Unit = tuple[str, int]
+"""A passage and one of its labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a challenger must keep to."""
+
+    worse: float = 0.01
+    """How far its mean score may lie below the champion's."""
+    contamination: float = 0.3
+    """Largest share of a sensor's segments that it did not deliver, and of passages whose label is wrong."""
+    least_passages: int = 5
+    """Of each class."""
+
+    def judge(
+        self, challenger: Model, honest: Sequence[Judged], champion: Model | None, opposed: Sequence[Judged]
+    ) -> dict[str, Any]:
+        """The verdict, ready for JSON: whether it passed, the reasons if not, and the numbers.
+
+        `honest` are decisions about passages by models like the challenger that were learned without them; `opposed`
+        are those of the champion, about as many of the same segments as it can say something honest of.
+        """
+        references = {note["recording"] for note in challenger.notes["recordings"] if note.get("reference")}
+        compared = _compared(honest, opposed)
+        trusted = _compared([one for one in honest if one.recording in references], opposed)
+        alone = scores(honest)
+        reasons = [*self._too_few(honest, challenger.classes), *self._dirty(challenger, champion)]
+        if champion is None or all(machine is None for machine in champion.machines):
+            reasons += _not_above_chance(alone)
+        elif champion.classes != challenger.classes:
+            reasons.append(
+                f"it tells {_and(challenger.classes)} apart, the champion {_and(champion.classes)}: they cannot be "
+                "compared; promote it by hand if that is meant"
+            )
+        else:
+            reasons += [*self._worse(compared, ""), *self._worse(trusted, " that came with the first model")]
+        return {
+            "passed": not reasons,
+            "reasons": reasons,
+            "score": _level(alone) if alone else None,
+            "compared": compared,
+            "compared_on_references": trusted,
+            "contamination": challenger.notes["contamination"],
+            "wrong_labels": challenger.notes["wrong_labels"],
+            "limits": {"worse": self.worse, "contamination": self.contamination, "passages": self.least_passages},
+        }
+
+    def _too_few(self, honest: Sequence[Judged], classes: Sequence[str]) -> list[str]:
+        counts = [len({one.recording for one in honest if one.truth == code}) for code in (0, 1)]
+        return [
+            f"{count} passages of {name!r} must be at least {self.least_passages}; label {self.least_passages - count} "
+            "more"
+            for count, name in zip(counts, classes, strict=True)
+            if count < self.least_passages
+        ]
+
+    def _dirty(self, challenger: Model, champion: Model | None) -> list[str]:
+        reasons = [
+            f"sensor {s + 1} did not deliver {share:.0%} of the segments, more than {self.contamination:.0%}: "
+            "repair it, and label passages without its failures"
+            for s, share in enumerate(challenger.notes["contamination"])
+            if share > self.contamination and challenger.machines[s] is not None and not _was_so(champion, s, share)
+        ]
+        wrong = challenger.notes["wrong_labels"]
+        if wrong > self.contamination:
+            reasons.append(
+                f"{wrong:.0%} of the labels seem wrong, more than {self.contamination:.0%}: check those of "
+                f"{_and(challenger.notes['doubted_recordings'][:5]) or 'the last days'}"
+            )
+        return reasons
+
+    def _worse(self, compared: Mapping[str, Any] | None, which: str) -> list[str]:
+        if compared is None:
+            return []
+        difference, p_value = compared["difference"]["value"], compared["p_worse"]
+        passages = f"on {compared['passages']} passages{which}"
+        if difference < -self.worse:
+            return [f"its score is {-difference:.3f} below the champion's {passages}, more than {self.worse:g}"]
+        if p_value < _SIGNIFICANT:
+            return [f"it is worse than the champion {passages} (p = {p_value:.3f})"]
+        return []
+
+
+def _was_so(champion: Model | None, sensor: int, share: float) -> bool:
+    """Whether the champion has learned from a sensor that was as bad: then refusing changes nothing for the better."""
+    if champion is None or champion.machines[sensor] is None:
+        return False
+    return bool(champion.notes["contamination"][sensor] >= share)
+
+
+def scores(judged: Sequence[Judged]) -> dict[Unit, float]:
+    """Of every passage and label."""
+    ordered = sorted(judged, key=lambda one: (one.recording, one.truth))
+    return {
+        unit: float(np.mean([0.5 if one.label is None else one.label == one.truth for one in own]))
+        for unit, own in groupby(ordered, key=lambda one: (one.recording, one.truth))
+    }
+
+
+def _compared(honest: Sequence[Judged], opposed: Sequence[Judged]) -> dict[str, Any] | None:
+    """Both on the segments that both have decided about; None if there are none."""
+    theirs = {(one.recording, one.start_sample) for one in opposed}
+    ours = {(one.recording, one.start_sample) for one in honest}
+    challenger = scores([one for one in honest if (one.recording, one.start_sample) in theirs])
+    champion = scores([one for one in opposed if (one.recording, one.start_sample) in ours])
+    if not challenger:
+        return None
+    difference = {unit: score - champion[unit] for unit, score in challenger.items()}
+    return {
+        "passages": len({passage for passage, _ in difference}),
+        "champion": _level(champion),
+        "challenger": _level(challenger),
+        "difference": _level(difference, least=-1.0),
+        "p_worse": p_below_zero(*_weighted(difference)),
+    }
+
+
+def _weighted(values: Mapping[Unit, float]) -> tuple[Floats, Floats]:
+    """Values with weights by which all classes count the same, which sum up to one."""
+    truth = np.array([truth for _, truth in values])
+    found, counts = np.unique(truth, return_counts=True)
+    weights = 1 / (len(found) * counts[np.searchsorted(found, truth)])
+    return np.fromiter(values.values(), np.float64), weights
+
+
+def _level(values: Mapping[Unit, float], *, least: float = 0.0) -> dict[str, float]:
+    """The mean of all classes with its 95 % interval, passages being the independent units."""
+    x, weights = _weighted(values)
+    middle = float(weights @ x)
+    spread = float(np.sqrt(np.sum((weights * (x - middle)) ** 2) * len(x) / max(len(x) - 1, 1)))
+    half = float(stdtrit(max(len(x) - 1, 1), 0.975)) * spread
+    low, high = max(middle - half, least), min(middle + half, 1.0)
+    return {"value": round(middle, 6), "low": round(low, 6), "high": round(high, 6)}
+
+
+def p_below_zero(values: Floats, weights: Floats) -> float:
+    """How likely a weighted sum as low as this would be, were every value as likely of either sign."""
+    parts = weights * values
+    parts = parts[parts != 0]
+    if len(parts) <= _MOST_EXACT:
+        signs = 1 - 2 * (np.arange(2 ** len(parts))[:, None] >> np.arange(len(parts)) & 1)
+        return float(np.mean(signs @ parts <= parts.sum() + 1e-12))
+    rng = np.random.default_rng(0)
+    sums = rng.choice([-1.0, 1.0], (_DRAWS, len(parts))) @ parts
+    return float((1 + np.sum(sums <= parts.sum() + 1e-12)) / (_DRAWS + 1))
+
+
+def _not_above_chance(score: Mapping[Unit, float]) -> list[str]:
+    short, weights = _weighted({unit: 0.5 - value for unit, value in score.items()})
+    if len(short) and p_below_zero(short, weights) < _SIGNIFICANT:
+        return []
+    told = f"{0.5 - float(weights @ short):.2f} " if len(short) else ""
+    return [
+        f"its score {told}on passages it had not seen is no better than chance, 0.5; label more passages, and check "
+        "their labels"
+    ]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
