@@ -23,8 +23,7 @@ from rich.progress import track
 from benchmarks.report import finish, show
 from pipeline.events import Block, Cepstra, Decision, Mask, Numbers, RecordingStarted, Samples
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, deciding, listening
-from pipeline.service.train import Plan, cepstral_settings
+from pipeline.service.assembly import Choices, cepstral_settings, deciding, listening
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
 from pipeline.simulation.faults import afflict
 from pipeline.simulation.propagation import Floats
@@ -38,7 +37,7 @@ from pipeline.training.model import Model
 SENSORS = 4
 GRID = Grid(rate_hz=16_000)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
-SETTINGS = cepstral_settings(GRID, Plan())
+SETTINGS = cepstral_settings(GRID)
 TRAINING_SHARE = 0.1
 """Of the time that every sensor fails, in the set with failures."""
 TARGETS = {1: 2.0, 2: 5.0}

@@ -27,10 +27,10 @@ from sklearn.svm import SVC
 
 from benchmarks.report import finish, interleaved, show
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices
+from pipeline.service.assembly import Choices, cepstral_settings
 from pipeline.service.listening import Format, hear
 from pipeline.service.replay import Replay
-from pipeline.service.train import Plan, Task, cepstral_settings, gather
+from pipeline.service.train import Task, gather
 from pipeline.simulation.dataset import Dataset
 from pipeline.simulation.scene import Site, record
 from pipeline.sinks.jsonl import line
@@ -57,7 +57,7 @@ def write_recordings(folder: Path, n: int, seed: int) -> Labels:
 
 
 def examples_of(folder: Path, labels: Labels) -> tuple[Examples, dict[str, Any]]:
-    settings = cepstral_settings(GRID, Plan())
+    settings = cepstral_settings(GRID)
     task = Task(Format(RATE_HZ, SENSORS), GRID, settings, labels, ("human", "human_animal"), 100_000)
     heard = [hear(one, task.sound, GRID, settings) for one in find_recordings(folder).recordings]
     return gather(heard, task), settings

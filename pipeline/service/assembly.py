@@ -33,6 +33,8 @@ from pipeline.stages import (
 from pipeline.training.model import Model
 
 FUSIONS = ("votes", "features")
+LOWEST_HZ = 30.0
+"""Below it are the drift of a converter and the wind, and little of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ class Choices:
 def loaded(directory: Path) -> Model:
     """The model in a directory, read once for all recordings."""
     return Model.load(directory)
+
+
+def cepstral_settings(grid: Grid, lowest_hz: float = LOWEST_HZ) -> dict[str, Any]:
+    """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
+    cepstrum = Mfcc(grid, f_min_hz=lowest_hz).cepstrum
+    return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
 
 
 def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:

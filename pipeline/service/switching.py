@@ -20,7 +20,7 @@ from pipeline.events import (
     TrustChanged,
 )
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, deciding, hearing, screening, states, voting
+from pipeline.service.assembly import Choices, cepstral_settings, deciding, hearing, screening, states, voting
 from pipeline.stages import Chain, Doubting
 from pipeline.training.model import Model
 
@@ -45,6 +45,12 @@ class Hearing:
     @classmethod
     def of(cls, model: Model) -> Hearing:
         return cls(model.grid, model.settings, model.n_sensors)
+
+    @classmethod
+    def usual(cls, rate_hz: int, n_sensors: int) -> Hearing:
+        """As the first model of this array will hear."""
+        grid = Grid(rate_hz=rate_hz)
+        return cls(grid, cepstral_settings(grid), n_sensors)
 
 
 @dataclass(slots=True)

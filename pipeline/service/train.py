@@ -18,10 +18,10 @@ from pipeline.errors import ModelError, UsageError
 from pipeline.events import Cepstra, SourceTrouble, Span
 from pipeline.grid import Grid
 from pipeline.health.usual import learn_usual
+from pipeline.service.assembly import LOWEST_HZ, cepstral_settings
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.validation import Learning, learn_validated
 from pipeline.sources.files import FileSource, Listing, Recording
-from pipeline.stages import Mfcc
 from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
 from pipeline.training.labels import Labels
 from pipeline.training.model import Model
@@ -36,7 +36,7 @@ class Plan:
     segment_seconds: float = 2.0
     window_seconds: float = 1.5
     overlap: float = 0.75
-    lowest_hz: float = 30.0
+    lowest_hz: float = LOWEST_HZ
     """Of the mel bands: below it are the drift of a converter and the wind, and little of a step."""
     components: int = 50
     most_segments: int = 3000
@@ -80,7 +80,7 @@ def train(
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
-    settings = cepstral_settings(grid, plan)
+    settings = cepstral_settings(grid, plan.lowest_hz)
     with progress_bar(console) as progress:
         task = Task(sound, grid, settings, labels, classes, plan.most_segments)
         heard = _hear(wanted, task, jobs, progress)
@@ -95,12 +95,6 @@ def train(
 def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
     found, n_sensors = FileSource(Listing(tuple(recordings))).format()
     return Format(rate_hz or found, n_sensors, resample=rate_hz is not None)
-
-
-def cepstral_settings(grid: Grid, plan: Plan) -> dict[str, Any]:
-    """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
-    cepstrum = Mfcc(grid, f_min_hz=plan.lowest_hz).cepstrum
-    return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
 
 
 def _plain(plan: Plan) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _SOUND = (
         run        TEXT NOT NULL,
         rate_hz    INTEGER NOT NULL,
         sensors    INTEGER NOT NULL,
+        choices    TEXT NOT NULL,    -- JSON: how it is decided about
         started_at TEXT NOT NULL,
         samples    INTEGER           -- when it is finished
     ) STRICT

@@ -123,13 +123,12 @@ class EventLines:
 
     @_describe.register
     def _(self, event: ModelChanged) -> dict[str, Any]:
-        before, self._model = self._model, event.model
+        self._model = event.model
         return {
             "type": "model_changed",
             "recording": self._recording,
             "start_sample": event.sample,
-            "model": event.model,
-            "before": before,
+            "model": event.model or None,
         }
 
     @_describe.register

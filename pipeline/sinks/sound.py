@@ -59,7 +59,6 @@ class Spool:
         self.finish()
         self._recording, self._rate_hz, self._n_sensors = recording, rate_hz, n_sensors
         self._form = "s16"
-        (self._directory / recording).mkdir(parents=True, exist_ok=True)
 
     def write(self, block: Block) -> None:
         """On disk when it returns, as far as the system goes; a kill no longer loses it."""
@@ -87,6 +86,7 @@ class Spool:
         self.finish()
         bits = sum(1 << sensor for sensor, there in enumerate(delivered) if there)
         file = self._directory / self._recording / f"{start:012d}-{form}-{bits}.part"
+        file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("wb", buffering=0)
         self._part = Part(file, self._recording, start, form, delivered, self._rate_hz)
 

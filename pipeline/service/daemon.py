@@ -1,0 +1,317 @@
+"""`gemmed run`: a source that never ends, the chain, the journal; and what must be done in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from pipeline import __version__
+from pipeline.errors import GemmedError, StorageError
+from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
+from pipeline.protocols import Observer, Source
+from pipeline.service.board import Board
+from pipeline.service.doors import door, folder, patience
+from pipeline.service.housekeeping import Housekeeper, SoundKeeper
+from pipeline.service.learning import Learning, Shadowed, Swap
+from pipeline.service.live import LiveSource
+from pipeline.service.logs import log, start_logging
+from pipeline.service.recorder import Recorder, Show
+from pipeline.service.runner import run
+from pipeline.service.settings import FolderSource, Settings, differences, effective, read_settings
+from pipeline.service.state import StateDirectory, new_run
+from pipeline.service.switching import Hearing, Switching
+from pipeline.service.systemd import Notifier
+from pipeline.sinks.journal import Journal, utc
+from pipeline.training.model import Model
+
+_BEAT_SECONDS = 5.0
+_RECENT = 1000
+
+
+class Pages(Protocol):
+    """A source whose recordings one may end; `position` is the next sample."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def backlog_seconds(self) -> float: ...
+    def turn_page(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Daemon:
+    """One life of the service, from its start to its stop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        show: Sequence[Show] = (),
+        observers: Sequence[Observer] = (),
+        seconds: float | None = None,
+    ) -> None:
+        self.settings, self._show, self._observers = settings, tuple(show), tuple(observers)
+        self.state, self.run_name = StateDirectory(settings.storage.directory), new_run()
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._notifier = Notifier.from_environment()
+        self._inbox: deque[Notice] = deque(maxlen=_RECENT)
+        self._reload = False
+        self._why_stopped = "the source ended"
+        self._beaten_at = self._fed_at = 0.0
+        self._models: dict[str, Model] = {}
+        self._next: tuple[Hearing, Model | None] | None = None
+
+    def run(self) -> None:
+        """Until the source ends, or somebody wants it to stop."""
+        self.state.create()
+        with self.state.locked(), ExitStack() as stack:
+            self._open(stack)
+            self._handle_signals(stack)
+            self._notifier.ready()
+            log.info("listening", run=self.run_name, source=self.settings.source.kind, state=str(self.state.path))
+            try:
+                run(_Steered(self._source, self._before, self._between), self._chain, self._all_observers)
+            except BaseException as error:
+                self._why_stopped = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                self._notifier.stopping()
+                self._stop()
+
+    def _open(self, stack: ExitStack) -> None:
+        settings, state = self.settings, self.state
+        choices = json.dumps(settings.choices().as_dict())
+        self._recorder = Recorder(state.journal, self.run_name, model="", choices=choices, show=self._show)
+        stack.callback(self._recorder.close)
+        self._tell_beginning()
+        storage = settings.storage
+        self._housekeeper = Housekeeper(
+            state,
+            budget_bytes=storage.budget_bytes,
+            least_free_bytes=storage.least_free_bytes,
+            report=self._inbox.append,
+        )
+        stack.callback(self._housekeeper.finish)
+        self._keeper: SoundKeeper | None = None
+        if storage.sound == "all":
+            self._keeper = SoundKeeper(state, self._housekeeper, piece_seconds=storage.piece_seconds)
+            stack.callback(self._keeper.close)
+        self._learning = Learning(state, settings, run=self.run_name)
+        stack.callback(self._learning.stop)
+        model = self._learning.first_model()
+        hearing = Hearing.of(model) if model else Hearing.usual(settings.array.rate_hz, settings.array.sensors)
+        if model:
+            self._models = {model.name: model}
+        self._chain = Switching(hearing, settings.choices(), model, load=self._models.__getitem__)
+        self._source = self._pages()
+        self._board = Board(settings.array.sensors)
+        self._all_observers: tuple[Observer, ...] = (self._recorder, self._board, *self._observers)
+
+    def _pages(self) -> LiveSource | Any:
+        settings = self.settings
+        if isinstance(settings.source, FolderSource):
+            return folder(settings, self._recorder.journal, self._name)
+        return LiveSource(
+            door(settings),
+            rate_hz=settings.array.rate_hz,
+            n_sensors=settings.array.sensors,
+            buffer_seconds=settings.buffer.seconds,
+            drop_oldest=settings.overload == "drop_oldest",
+            recording_seconds=settings.storage.recording_seconds,
+            name=self._name,
+            patience=patience(settings.source),
+        )
+
+    def _name(self, number: int) -> str:
+        return f"{self.run_name}-{number:04d}"
+
+    def _tell_beginning(self) -> None:
+        for died in _runs_that_died(self._recorder.journal):
+            self._recorder.observe(Notice(NoticeKind.RUN_DIED, {"run_that_died": died}))
+            log.warning("an earlier run ended without a word", run_that_died=died)
+        details = {"version": __version__, "pid": os.getpid(), "settings": effective(self.settings)}
+        self._recorder.observe(Notice(NoticeKind.RUN_STARTED, json.loads(json.dumps(details, default=str))))
+        self._recorder.commit()
+
+    def _handle_signals(self, stack: ExitStack) -> None:
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._why_stopped = signal.Signals(number).name
+            self._source.stop()
+
+        def reload(number: int, frame: FrameType | None) -> None:
+            self._reload = True
+
+        for number, handler in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, reload)):
+            stack.callback(signal.signal, number, signal.signal(number, handler))
+
+    def _before(self, fact: object) -> None:
+        """Sound is on disk before anybody decides about it."""
+        if isinstance(fact, RecordingStarted) and self._next is not None:
+            self._chain.hearing, self._chain.model = self._next
+            self._next = None
+        if self._keeper is not None:
+            self._keeper.keep(fact)
+
+    def _between(self, fact: object) -> Iterator[object]:
+        """After a fact went all the way: store what came of it, then whatever else must be done."""
+        self._recorder.commit()
+        if isinstance(fact, RecordingStarted):
+            yield ModelChanged(0, self._chain.model.name if self._chain.model else "")
+        while self._inbox:
+            yield self._inbox.popleft()
+        if self._reload:
+            self._reload = False
+            yield from self._reloaded()
+        yield from self._learned()
+        self._beat()
+        if self._until is not None and time.monotonic() > self._until:
+            self._why_stopped = "its time was over"
+            self._source.stop()
+
+    def _learned(self) -> Iterator[object]:
+        while (word := self._learning.word()) is not None:
+            if isinstance(word, Swap):
+                yield from self._swap(word.model)
+            elif isinstance(word, Shadowed):
+                self._chain.shadow(word.model, word.comparison)
+            else:
+                yield word
+
+    def _swap(self, model: Model) -> Iterator[object]:
+        self._models.clear()
+        self._models[model.name] = model
+        self._chain.shadow(None)
+        if Hearing.of(model) == self._chain.hearing:
+            yield ModelChanged(self._source.position, model.name)
+        else:
+            self._next = Hearing.of(model), model
+            self._source.turn_page()
+        log.info("another model decides", model=model.name)
+
+    def _reloaded(self) -> Iterator[object]:
+        self._notifier.reloading()
+        try:
+            fresh = read_settings(self.settings.path)
+        except GemmedError as error:
+            log.error("the settings stay as they were", why=str(error))
+            yield Notice(NoticeKind.SETTINGS_RELOADED, {"error": str(error)}, self._source.position)
+        else:
+            yield from self._adopt(fresh)
+        self._notifier.ready()
+
+    def _adopt(self, fresh: Settings) -> Iterator[object]:
+        found = differences(self.settings, fresh)
+        told = [
+            {"setting": one.key, "before": one.before, "after": one.after, "takes_effect": one.takes_effect}
+            for one in found
+        ]
+        yield Notice(NoticeKind.SETTINGS_RELOADED, {"changes": told}, self._source.position)
+        for one in found:
+            log.info("setting changed", setting=one.key, after=one.after, takes_effect=one.takes_effect)
+        effects = {one.takes_effect for one in found}
+        before, self.settings = self.settings, fresh
+        start_logging(fresh.log.level, before.log.format)
+        self._housekeeper.budget_bytes = fresh.storage.budget_bytes
+        self._housekeeper.least_free_bytes = fresh.storage.least_free_bytes
+        self._learning.settings = fresh
+        if fresh.array.mask != before.array.mask:
+            trusted = np.array([sensor + 1 not in fresh.array.mask for sensor in range(before.array.sensors)])
+            yield TrustChanged(self._source.position, trusted)
+        if effects - {"restart"}:
+            self._chain.choices = fresh.choices()
+            self._recorder.choices = json.dumps(fresh.choices().as_dict())
+        if "next recording" in effects:
+            self._source.turn_page()
+
+    def _beat(self) -> None:
+        """The watchdog is fed by what was processed; the status is for people."""
+        now = time.monotonic()
+        watched = self._notifier.watchdog_seconds
+        if watched and now - self._fed_at > watched / 4:
+            self._fed_at = now
+            self._notifier.alive()
+        if now - self._beaten_at < _BEAT_SECONDS or self._recorder.read_only:
+            return
+        self._beaten_at = now
+        try:
+            self._recorder.journal.execute(
+                "INSERT OR REPLACE INTO heartbeat (one, time, body) VALUES (1, ?, ?)",
+                (utc(datetime.now(UTC)), json.dumps(self._status())),
+            )
+        except StorageError as error:
+            log.warning("the status cannot be stored", why=str(error))
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "run": self.run_name,
+            "pid": os.getpid(),
+            "version": __version__,
+            "source": self.settings.source.kind,
+            "rate_hz": self.settings.array.rate_hz,
+            "sample": self._source.position,
+            "backlog_seconds": round(self._source.backlog_seconds, 2),
+            "samples_lost": self._source.lost,
+            "samples_not_kept": self._keeper.lost if self._keeper else None,
+            "resident_mb": round(_resident_bytes() / 1e6, 1),
+            "cpu_seconds": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 2),
+            **self._learning.as_dict(),
+            **self._board.as_dict(),
+        }
+
+    def _stop(self) -> None:
+        details = {"why": self._why_stopped, "decisions": self._board.decisions, "samples_lost": self._source.lost}
+        self._recorder.observe(Notice(NoticeKind.RUN_STOPPED, details))
+        log.info("stopped", **details)
+
+
+class _Steered:
+    """A source with somebody who acts before and after every fact of it, and has facts of his own."""
+
+    def __init__(
+        self, source: Source, before: Callable[[object], None], between: Callable[[object], Iterator[object]]
+    ) -> None:
+        self._source, self._before, self._between = source, before, between
+
+    def __enter__(self) -> Self:
+        self._source.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._source.__exit__(*exc)
+
+    def __iter__(self) -> Iterator[object]:
+        for fact in self._source:
+            self._before(fact)
+            yield fact
+            yield from self._between(fact)
+
+
+def _runs_that_died(journal: Journal) -> list[str]:
+    """Those that began, never said that they stopped, and were not missed yet."""
+    rows = journal.rows(
+        """
+        SELECT run FROM events WHERE type = 'run_started' AND run NOT IN (
+            SELECT run FROM events WHERE type = 'run_stopped'
+            UNION SELECT json_extract(body, '$.run_that_died') FROM events WHERE type = 'run_died'
+        )
+        """
+    )
+    return [row["run"] for row in rows]
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,0 +1,98 @@
+"""From settings to a source that can be opened."""
+
+from __future__ import annotations
+
+from pipeline.protocols import Source
+from pipeline.service import settings as chosen
+from pipeline.service.live import Door, Patience
+
+_BLOCK_SECONDS = 0.1
+
+
+def patience(source: chosen.SimulatedSource | chosen.PcmSource | chosen.SoundcardSource) -> Patience:
+    return Patience(
+        tick_seconds=source.tick_seconds,
+        stuck_seconds=source.stuck_seconds,
+        retry_first_seconds=source.retry_first_seconds,
+        retry_most_seconds=source.retry_most_seconds,
+    )
+
+
+def door(settings: chosen.Settings) -> Door:
+    """The door of a source that is heard as one stream."""
+    source = settings.source
+    if isinstance(source, chosen.PcmSource):
+        return _pcm(settings, source)
+    if isinstance(source, chosen.SoundcardSource):
+        return _soundcard(settings, source)
+    assert isinstance(source, chosen.SimulatedSource)
+    return _simulated(settings, source)
+
+
+def _block_samples(settings: chosen.Settings) -> int:
+    return max(1, round(_BLOCK_SECONDS * settings.array.rate_hz))
+
+
+def _pcm(settings: chosen.Settings, source: chosen.PcmSource) -> Door:
+    def open_source() -> Source:
+        from pipeline.sources.pcm import open_pcm
+
+        return open_pcm(
+            source.address,
+            allow_remote=source.allow_remote,
+            rate_hz=settings.array.rate_hz,
+            n_sensors=settings.array.sensors,
+            sample_format=source.format,
+            tick_seconds=source.tick_seconds,
+        )
+
+    waits_for_callers = source.address.endswith("?listen")
+    return Door(
+        name="standard input" if source.address == "-" else source.address,
+        open=open_source,
+        again=source.address != "-",
+        idle_is_stuck=not waits_for_callers,
+    )
+
+
+def _soundcard(settings: chosen.Settings, source: chosen.SoundcardSource) -> Door:
+    def open_source() -> Source:
+        from pipeline.sources.soundcard import SoundcardSource
+
+        return SoundcardSource(
+            source.device,
+            rate_hz=settings.array.rate_hz,
+            n_sensors=settings.array.sensors,
+            tick_seconds=source.tick_seconds,
+            block_seconds=_BLOCK_SECONDS,
+        )
+
+    return Door(name=f"sound card {'by default' if source.device is None else source.device}", open=open_source)
+
+
+def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Door:
+    def open_source() -> Source:
+        from pipeline.simulation.options import site_of
+        from pipeline.sources.simulated import SimulatedSource
+
+        site = site_of(
+            seed=source.seed,
+            rate_hz=settings.array.rate_hz,
+            seconds=14.0,
+            n_sensors=settings.array.sensors,
+            spacing_m=5.0,
+            surface=source.surface,
+            faults=source.faults,
+            fault_share=str(source.fault_share),
+            fault_seconds=source.fault_seconds,
+            clips=None,
+        )
+        return SimulatedSource(
+            site, seconds=source.seconds, block_samples=_block_samples(settings), speed=source.speed or None
+        )
+
+    return Door(name="simulated array", open=open_source, again=False)
+
+
+def folder(settings: chosen.Settings, journal: object, name: object) -> object:
+    raise NotImplementedError

@@ -1,0 +1,137 @@
+"""From facts to the journal, also while the disk refuses."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import StorageError
+from pipeline.events import Notice, NoticeKind, RecordingFinished, RecordingStarted
+from pipeline.service.logs import log
+from pipeline.sinks.journal import Entry, opened_or_replaced
+from pipeline.sinks.jsonl import EventLines
+
+_MOST_WAITING = 20_000
+_RETRY_SECONDS = 2.0
+_PLACES = ("sample", "stop_sample", "start_sample")
+Show = Callable[[dict[str, Any]], None]
+
+
+class Recorder:
+    """An observer that stores every event, in portions, and shows it to others once it is stored.
+
+    If the disk is full or no longer lets itself be written to, events wait, a bounded number of them, and are stored
+    when it does again; those that had to go are counted.
+    """
+
+    def __init__(self, path: Path, run: str, *, model: str, choices: str, show: Sequence[Show] = ()) -> None:
+        self._path, self._run, self._show = path, run, tuple(show)
+        self.choices = choices
+        """As JSON: how the recordings that begin from now on are decided about."""
+        self.journal, replaced = opened_or_replaced(path)
+        self._lines = EventLines(self._take, model=model)
+        self._recording: RecordingStarted | None = None
+        self._waiting: deque[Entry] = deque()
+        self._statements: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._read_only_since: float | None = None
+        self._tried_at = 0.0
+        self._lost = 0
+        if replaced is not None:
+            self.observe(Notice(NoticeKind.JOURNAL_REPLACED, replaced))
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only_since is not None
+
+    def observe(self, event: object, /) -> None:
+        if isinstance(event, RecordingStarted):
+            self._begin(event)
+        self._lines.observe(event)
+        if isinstance(event, RecordingFinished):
+            self._statements.append(
+                ("UPDATE recordings SET samples = ? WHERE name = ?", (event.samples, event.recording))
+            )
+
+    def _begin(self, started: RecordingStarted) -> None:
+        self._recording = started
+        assert started.started_at is not None
+        values = (started.recording, self._run, started.rate_hz, len(started.sensors), self.choices)
+        self._statements.append((
+            "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (*values, started.started_at.isoformat()),
+        ))  # fmt: skip
+
+    def _take(self, body: dict[str, Any]) -> None:
+        sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
+        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, self._time(sample)))
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self._lost += 1
+
+    def _time(self, sample: int | None) -> datetime | None:
+        """When a sample was heard."""
+        if sample is None or self._recording is None or self._recording.started_at is None:
+            return None
+        return self._recording.started_at + timedelta(seconds=sample / self._recording.rate_hz)
+
+    def commit(self) -> None:
+        """Store what waits; if that is impossible now, it goes on waiting."""
+        if not (self._waiting or self._statements):
+            return
+        if self.read_only and time.monotonic() - self._tried_at < _RETRY_SECONDS:
+            return
+        self._tried_at = time.monotonic()
+        try:
+            self._store()
+        except StorageError as error:
+            self._refused(error)
+        else:
+            if self.read_only:
+                self._recovered()
+
+    def _store(self) -> None:
+        entries = list(self._waiting)
+        with self.journal.transaction():
+            for statement, values in self._statements:
+                self.journal.execute(statement, values)
+            ids = self.journal.add(entries)
+        self._waiting.clear()
+        self._statements.clear()
+        for number, entry in zip(ids, entries, strict=True):
+            for show in self._show:
+                show({"id": number, "run": entry.run, **entry.body})
+
+    def _refused(self, error: StorageError) -> None:
+        if error.damaged:
+            self._replace()
+        elif not self.read_only:
+            self._read_only_since = time.monotonic()
+            log.error("the journal cannot be written to; events wait", why=str(error))
+            self.observe(Notice(NoticeKind.STORAGE_READ_ONLY, {"why": str(error)}))
+
+    def _replace(self) -> None:
+        """A journal that got damaged while it was in use."""
+        with suppress(StorageError):
+            self.journal.close()
+        self.journal, details = opened_or_replaced(self._path)
+        log.error("the journal was damaged; a new one goes on", **(details or {}))
+        self.observe(Notice(NoticeKind.JOURNAL_REPLACED, details or {}))
+        self._store()
+
+    def _recovered(self) -> None:
+        assert self._read_only_since is not None
+        seconds = round(time.monotonic() - self._read_only_since, 1)
+        self._read_only_since = None
+        log.info("the journal can be written to again", after_seconds=seconds, events_lost=self._lost)
+        self.observe(Notice(NoticeKind.STORAGE_RECOVERED, {"after_seconds": seconds, "events_lost": self._lost}))
+        self._lost = 0
+
+    def close(self) -> None:
+        self._tried_at = 0.0
+        self.commit()
+        self.journal.close()
