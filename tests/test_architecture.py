@@ -45,6 +45,7 @@ MAY_IMPORT = {
         "learners",
         "plotting",
         "protocols",
+        "simulation",
         "sinks",
         "sources",
         "stages",

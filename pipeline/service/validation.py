@@ -18,6 +18,7 @@ from pipeline.training.examples import Examples
 from pipeline.training.learn import learn
 from pipeline.training.metrics import Judged, known, summary
 from pipeline.training.model import HeldOut, Model
+from pipeline.training.passages import recording_of
 from pipeline.workers import finished
 
 
@@ -103,6 +104,38 @@ def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDA
     rest = examples if fold < 0 else examples.part(folds != fold)
     model = learn(rest, learning.grid, learning.settings, seed=learning.seed, n_components=learning.components)
     return model if fold < 0 else judge(examples.part(folds == fold), model)
+
+
+def judge_honestly(examples: Examples, model: Model) -> list[Judged]:
+    """What a model makes of passages; of those it has learned from, what models that were learned without them made.
+
+    Where that was never tried, a passage is left out. Passages are recognised by their place in the recording, for they
+    grow with the labels; the truth is that of the examples, for labels are corrected.
+    """
+    learned = _learned_places(model)
+    judged = []
+    for number, note in enumerate(examples.recordings):
+        own = examples.part(examples.recording == number)
+        recording, (start, stop) = recording_of(note.name), note.span
+        before = {at: one for (name, at), one in learned.items() if name == recording and start <= at < stop}
+        for one in judge(own, model) if not before else [before.get(int(at)) for at in own.start]:
+            if one is not None:
+                truth = own.label[own.start == one.start_sample][0]
+                judged.append(replace(one, recording=note.name, truth=int(truth)))
+    return judged
+
+
+def _learned_places(model: Model) -> dict[tuple[str, int], Judged | None]:
+    """Recording and first sample of all that a model has learned from, with what models without it decided."""
+    memory, notes = model.memory, model.notes["recordings"]
+    names = [recording_of(note["recording"]) for note in notes]
+    held_out = {
+        (names[place], one.start_sample): one
+        for place, note in enumerate(notes)
+        for one in model.judged_without(note["fingerprint"], note["recording"])
+    }
+    places = zip((names[place] for place in memory.recording), memory.start.tolist(), strict=True)
+    return {place: held_out.get(place) for place in places}
 
 
 def judge(examples: Examples, model: Model) -> list[Judged]:

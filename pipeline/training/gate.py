@@ -8,6 +8,7 @@ their scores would be as likely of either sign in every passage: that is tested 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from pipeline.training.examples import Examples
 from pipeline.training.metrics import Judged
 from pipeline.training.model import Model
 
@@ -40,6 +42,17 @@ class Gate:
     least_passages: int = 5
     """Of each class."""
 
+    def missing(self, examples: Examples) -> list[str]:
+        """What must be labelled before it is worth while to learn at all."""
+        pairs = zip(examples.label.tolist(), examples.recording.tolist(), strict=True)
+        counts = Counter(label for label, _ in set(pairs))
+        return [
+            f"{counts[code]} passages of {name!r} must be at least {self.least_passages}; label "
+            f"{self.least_passages - counts[code]} more"
+            for code, name in enumerate(examples.classes)
+            if counts[code] < self.least_passages
+        ]
+
     def judge(
         self, challenger: Model, honest: Sequence[Judged], champion: Model | None, opposed: Sequence[Judged]
     ) -> dict[str, Any]:
@@ -52,8 +65,8 @@ class Gate:
         compared = _compared(honest, opposed)
         trusted = _compared([one for one in honest if one.recording in references], opposed)
         alone = scores(honest)
-        reasons = [*self._too_few(honest, challenger.classes), *self._dirty(challenger, champion)]
-        if champion is None or all(machine is None for machine in champion.machines):
+        reasons = self._dirty(challenger, champion)
+        if champion is None or not champion.decides:
             reasons += _not_above_chance(alone)
         elif champion.classes != challenger.classes:
             reasons.append(
@@ -68,19 +81,8 @@ class Gate:
             "score": _level(alone) if alone else None,
             "compared": compared,
             "compared_on_references": trusted,
-            "contamination": challenger.notes["contamination"],
-            "wrong_labels": challenger.notes["wrong_labels"],
-            "limits": {"worse": self.worse, "contamination": self.contamination, "passages": self.least_passages},
+            "limits": {"worse": self.worse, "contamination": self.contamination},
         }
-
-    def _too_few(self, honest: Sequence[Judged], classes: Sequence[str]) -> list[str]:
-        counts = [len({one.recording for one in honest if one.truth == code}) for code in (0, 1)]
-        return [
-            f"{count} passages of {name!r} must be at least {self.least_passages}; label {self.least_passages - count} "
-            "more"
-            for count, name in zip(counts, classes, strict=True)
-            if count < self.least_passages
-        ]
 
     def _dirty(self, challenger: Model, champion: Model | None) -> list[str]:
         reasons = [

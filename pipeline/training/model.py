@@ -108,6 +108,11 @@ class Model:
         """Short, and enough to tell models apart."""
         return self.identity[:12]
 
+    @property
+    def decides(self) -> bool:
+        """Whether it has a classifier; without one it still says how far sensors can be believed."""
+        return any(machine is not None for machine in self.machines)
+
     @cached_property
     def combined_features(self) -> CombinedFeatures:
         if self.combined is None:

@@ -1,0 +1,305 @@
+"""Learn from what was labelled since, in a process of its own: `python -m pipeline.service.retrain --state DIR`.
+
+What it learns goes into the registry as a challenger, or refused with the reasons; it never decides anything by itself.
+Killed at any moment it leaves nothing half-done that anybody would see, and the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.errors import GemmedError, SettingsError, UsageError
+from pipeline.events import Cepstra, NoticeKind, RecordingStarted
+from pipeline.service.assembly import listening
+from pipeline.service.logs import Log, start_logging
+from pipeline.service.registry import Origin, Refused, Registered, Registry, Status
+from pipeline.service.starting import References, from_files, from_simulation
+from pipeline.service.switching import Hearing
+from pipeline.service.validation import Learning, judge_honestly, learn_validated
+from pipeline.sinks.journal import Entry, Journal
+from pipeline.sinks.sound import SoundStore
+from pipeline.stages import Chain
+from pipeline.training.examples import Examples
+from pipeline.training.gate import Gate
+from pipeline.training.metrics import Judged
+from pipeline.training.model import Model, Refusal
+from pipeline.training.passages import Passage, Stretch, current_labels, passages, recording_of
+from pipeline.training.store import ExampleStore
+
+CLASSES = ("human", "human_animal")
+_MOST_DOUBTED = 50
+_log = Log()
+
+
+class Outcome(IntEnum):
+    """What came of it; the exit code of the process."""
+
+    PASSED = 0
+    FAILED = 1
+    REFUSED = 3
+    NOTHING = 4  # to learn from yet
+
+
+class Job(BaseModel):
+    """What may be chosen about learning; all of it has a default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    run: str = ""
+    """Under which the journal tells of it."""
+    classes: Annotated[tuple[str, str] | None, Field(strict=False)] = None
+    """Those of the champion unless given."""
+    segments: Annotated[int, Field(ge=40)] = 3000
+    components: Annotated[int, Field(ge=1)] = 50
+    folds: Annotated[int, Field(ge=2)] = 5
+    seed: Annotated[int, Field(ge=0)] = 0
+    worse: Annotated[float, Field(ge=0, le=1)] = 0.01
+    contamination: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    passages: Annotated[int, Field(ge=3)] = 5
+    """Of each class, before anything is learned."""
+    keep_models: Annotated[int, Field(ge=2)] = 10
+    recordings: tuple[Path, ...] = Field(default=(), strict=False)
+    """To begin with, together with `labels`."""
+    labels: Annotated[Path | None, Field(strict=False)] = None
+    simulated: dict[str, Any] | None = None
+    """A site to begin with, as `pipeline.simulation.options.site_of` takes it."""
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise SettingsError(f"{path}: {place or 'the file'}: {first['msg']}; correct it") from error
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}; give a file in JSON") from error
+
+    @property
+    def gate(self) -> Gate:
+        return Gate(self.worse, self.contamination, self.passages)
+
+
+class Workshop:
+    """A state directory while somebody learns in it: what was heard and labelled, the examples, the models."""
+
+    def __init__(self, state: Path, journal: Journal, job: Job) -> None:
+        self.job, self.journal = job, journal
+        self.registry = Registry(state / "models", journal, run=job.run)
+        self.sound = SoundStore(state / "sound", journal)
+        self.examples = ExampleStore(state / "examples", most_segments=job.segments)
+        self.champion = self.registry.load_champion()
+
+    @property
+    def classes(self) -> tuple[str, str]:
+        return self.job.classes or (self.champion.classes if self.champion else CLASSES)
+
+    def learn(self) -> Outcome:
+        """Bring the examples up to date, learn from them, and let the gate judge what was learned."""
+        if self.champion is None:
+            return self._nothing("there is no model yet to hear with; begin with a starter or unlabelled sound")
+        new = self._update(Hearing.of(self.champion))
+        try:
+            examples = self.examples.load(self.classes)
+            missing = self.job.gate.missing(examples)
+            if missing:
+                return self._nothing("; ".join(missing))
+            _log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
+            model = self._learned(examples, Hearing.of(self.champion))
+        except UsageError as error:
+            return self._nothing(str(error))
+        return self._judged(replace(model, usual=self.champion.usual), examples)
+
+    def start(self) -> Outcome:
+        """The first model, from recordings or a simulated site; they stay among the examples as references."""
+        job = self.job
+        if job.simulated is not None:
+            given = from_simulation(job.simulated, classes=self.classes)
+        elif job.recordings and job.labels:
+            given = from_files(job.recordings, job.labels, self.job.classes)
+        else:
+            raise UsageError("a starter needs recordings and labels, or a simulated site; give either in the job")
+        return self._started(given)
+
+    def _started(self, given: References) -> Outcome:
+        for passage, cepstra in given.passages():
+            self.examples.add_reference(passage, cepstra, segment=given.hearing.grid.segment)
+            _log.debug("heard", passage=passage.name)
+        self.examples.thin()
+        self._tell_troubles()
+        examples = self.examples.load(given.classes)
+        model = replace(self._learned(examples, given.hearing), usual=given.usual())
+        added = self._add(model, Origin.STARTER, Status.CHALLENGER, "the first model", {})
+        if added.status is not Status.CHAMPION:
+            self.registry.promote(added.name, who="gemmed", why="the first model")
+        return Outcome.PASSED
+
+    def _learned(self, examples: Examples, hearing: Hearing) -> Model:
+        learning = Learning(hearing.grid, hearing.settings, self.job.seed, self.job.components, self.job.folds)
+        return learn_validated(
+            examples, learning, jobs=None, told=lambda done, of: _log.info("learned", fits=done, of=of)
+        )
+
+    def _judged(self, model: Model, examples: Examples) -> Outcome:
+        honest = judge_honestly(examples, model)
+        verdict = self.job.gate.judge(model, honest, self.champion, self._opposed(model, examples))
+        status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
+        why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
+        added = self._add(model, Origin.RETRAINED, status, why, {"gate": verdict}, NoticeKind.RETRAINING_FINISHED)
+        self.registry.prune(self.job.keep_models)
+        if added.status is not status:
+            return self._nothing(f"what was labelled gives the model {added.name} again, which is {added.status}")
+        _log.info("judged", model=added.name, status=status, why=why)
+        return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
+
+    def _opposed(self, challenger: Model, examples: Examples) -> list[Judged]:
+        """What the champion makes of the examples, if it tells the same classes apart."""
+        if self.champion is None or not self.champion.decides or self.champion.classes != challenger.classes:
+            return []
+        return judge_honestly(examples, self.champion)
+
+    def _add(
+        self,
+        model: Model,
+        origin: Origin,
+        status: Status,
+        why: str,
+        facts: dict[str, Any],
+        told: NoticeKind | None = None,
+    ) -> Registered:
+        refusals = list(_refusals(model))
+        return self.registry.add(
+            model, origin=origin, status=status, why=why, facts=_facts(model) | facts, refusals=refusals, told=told
+        )
+
+    def _update(self, hearing: Hearing) -> int:
+        new = self.examples.update(self._wanted(hearing), self._hear(hearing), segment=hearing.grid.segment)
+        self._tell_troubles()
+        return new
+
+    def _tell_troubles(self) -> None:
+        for trouble in self.examples.troubles:
+            _log.warning(trouble)
+
+    def _wanted(self, hearing: Hearing) -> list[Passage]:
+        """Passages of the two classes, as far as their sound is kept by now."""
+        rows = self.journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id")
+        heard = self.journal.rows(
+            "SELECT recording, max(stop) AS stop FROM pieces JOIN recordings ON name = recording "
+            "WHERE rate_hz = ? AND sensors = ? GROUP BY recording",
+            (hearing.grid.rate_hz, hearing.n_sensors),
+        )
+        until = {row["recording"]: int(row["stop"]) for row in heard}
+        known = {
+            recording: [
+                Stretch(one.start, min(one.stop, until[recording]), one.label)
+                for one in stretches
+                if one.label in self.classes and one.start < until[recording]
+            ]
+            for recording, stretches in current_labels(rows).items()
+            if recording in until
+        }
+        return passages({name: own for name, own in known.items() if own}, rate_hz=hearing.grid.rate_hz)
+
+    def _hear(self, hearing: Hearing) -> Callable[[Passage], Iterator[Cepstra]]:
+        sensors = tuple(map(str, range(1, hearing.n_sensors + 1)))
+
+        def hear(passage: Passage) -> Iterator[Cepstra]:
+            chain = Chain(*listening(hearing.grid, hearing.settings))
+            chain.push(RecordingStarted(passage.recording, hearing.grid.rate_hz, sensors))
+            for item in self.sound.read(passage.recording, passage.start, passage.stop):
+                yield from (fact for fact in chain.push(item) if isinstance(fact, Cepstra))
+
+        return hear
+
+    def _nothing(self, why: str) -> Outcome:
+        _log.info("nothing to learn", why=why)
+        self.tell(NoticeKind.RETRAINING_FINISHED, status="nothing", why=why)
+        return Outcome.NOTHING
+
+    def tell(self, kind: NoticeKind, **details: Any) -> None:
+        self.journal.append([Entry(self.job.run, {"type": kind.value, **details})])
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    """What a list of models shows, so that it need not load them."""
+    notes, validation = model.notes, model.notes.get("validation", {})
+    return {
+        "classes": list(model.classes),
+        "segments": notes["segments"],
+        "passages": len(notes["recordings"]),
+        "contamination": notes["contamination"],
+        "refused": notes["refused"],
+        "trained": [machine is not None for machine in model.machines],
+        "wrong_labels": notes["wrong_labels"],
+        "doubted": notes["doubted_recordings"][:_MOST_DOUBTED],
+        "accuracy": validation.get("accuracy"),
+    }
+
+
+def _refusals(model: Model) -> Iterator[Refused]:
+    """What was not learned from, in terms of the recordings."""
+    memory, notes = model.memory, model.notes["recordings"]
+    believed = memory.delivered * memory.label_right[:, None]
+    for n, s in np.argwhere((memory.refusal != Refusal.NONE) & (memory.refusal != Refusal.ABSENT)).tolist():
+        recording = recording_of(notes[memory.recording[n]]["recording"])
+        why = Refusal(memory.refusal[n, s]).told
+        yield recording, int(memory.start[n]), s + 1, why, float(believed[n, s])
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Two would undo each other's work; the lock goes with its process, however that ends."""
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "retraining.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"somebody else is learning in {state}; wait until it is done") from error
+        yield
+
+
+def run(state: Path, job: Job, *, starter: bool = False) -> Outcome:
+    """One round of learning, told in the journal from beginning to end."""
+    with _alone(state), Journal(state / "journal.sqlite") as journal:
+        workshop = Workshop(state, journal, job)
+        workshop.registry.clean()
+        workshop.tell(NoticeKind.RETRAINING_STARTED, starter=starter)
+        try:
+            return workshop.start() if starter else workshop.learn()
+        except Exception as error:
+            told = str(error) if isinstance(error, GemmedError) else f"{type(error).__name__}: {error}"
+            workshop.tell(NoticeKind.RETRAINING_FAILED, why=told)
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.service.retrain", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the directory that gemmed run uses")
+    parser.add_argument("--job", type=Path, metavar="FILE", help="what is chosen about it, in JSON")
+    parser.add_argument("--starter", action="store_true", help="make the first model, from what the job gives")
+    given = parser.parse_args(arguments)
+    start_logging("info", "auto")
+    try:
+        job = Job.read(given.job) if given.job else Job()
+        return run(given.state, job, starter=given.starter)
+    except GemmedError as error:
+        _log.error(str(error))
+    except Exception:
+        _log.exception("learning failed")
+    return Outcome.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
