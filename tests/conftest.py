@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from ctypes.util import find_library
 from types import ModuleType
 
 import pytest
@@ -28,3 +29,10 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
+
+
+def library(name: str, package: str) -> None:
+    """A shared library from a Debian package: missing, it fails the run under CI and skips the test elsewhere."""
+    if find_library(name) is None:
+        message = f"lib{name} is not installed; apt-get install {package}"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)

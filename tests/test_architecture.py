@@ -17,6 +17,7 @@ DOORS = {
     "librosa": {"stages/features.py"},
     "cleanlab": {"reproduction/peers.py"},
     "river": {"health/alarms.py"},
+    "sounddevice": {"sources/soundcard.py"},
 }
 # What each part of the package may import of the others; the command line may import all of them.
 MAY_IMPORT = {
