@@ -5,7 +5,7 @@ sources/       where sound comes from           stages/       from sound to deci
 sinks/         where decisions go               training/     from labelled examples to a model
 learners/      GEM, MED, GEM-MED, their array   service/      train, replay, evaluate, explain
 simulation/    an array to try it on            reproduction/ the published experiments, measured again
-cli.py         the command `gemmed`
+cli/           the command `gemmed`
 """
 
 import os

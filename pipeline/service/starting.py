@@ -16,7 +16,7 @@ from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.switching import Hearing
-from pipeline.service.train import Plan, cepstral_settings
+from pipeline.service.train import Plan
 from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
 from pipeline.training.examples import two_classes
@@ -54,7 +54,7 @@ def first_hearing(rate_hz: int, n_sensors: int) -> Hearing:
     """How an array is heard before there is a model."""
     plan = Plan()
     grid = plan.grid(rate_hz)
-    return Hearing(grid, cepstral_settings(grid, plan), n_sensors)
+    return Hearing(grid(grid, plan), n_sensors)
 
 
 def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, str] | None) -> References:

@@ -1,195 +1,44 @@
-"""The command `gemmed`. Everything heavy is imported inside the commands, so that help is instant."""
+"""Commands for recorded sound: simulate, train, replay, health, evaluate, explain."""
 
 from __future__ import annotations
 
-import errno
-import inspect
-import os
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from pipeline import __version__
-from pipeline.errors import GemmedError, UsageError
-
-app = typer.Typer(
-    name="gemmed",
-    help="Sensor fusion that learns safely while a sensor is failing.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
+from pipeline.cli.app import (
+    AlarmsPerDay,
+    Alpha,
+    Jobs,
+    Mask,
+    ModelDirectory,
+    Pattern,
+    Recordings,
+    Resample,
+    Seed,
+    app,
+    at_least,
+    errors_for_people,
+    flowing,
+    processes,
 )
-reproduce = typer.Typer(help="Measure a published experiment again.", no_args_is_help=True)
-app.add_typer(reproduce, name="reproduce")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"gemmed {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Sensor fusion that learns safely while a sensor is failing."""
-
-
-def _flowing(command: Callable[..., None]) -> Callable[..., None]:
-    """Join the lines of each paragraph of the help, so that a terminal of any width breaks them anew."""
-    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    return command
-
-
-def _at_least(least: int, example: int, most: int | None = None) -> Callable[[str], int]:
-    """Parser of a whole number whose error names the value, the rule and a cure."""
-    rule = f"at least {least}" + (f" and at most {most}" if most else "")
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least or (most and number > most):
-            raise typer.BadParameter(f"{text!r} must be a whole number {rule}; for example {example}")
-        return number
-
-    return parse
-
-
-def _processes(jobs: int | None) -> int:
-    return jobs or os.cpu_count() or 1
+from pipeline.errors import UsageError
 
 
 def _folds(text: str) -> int:
     """One fold would leave nothing to learn from."""
     if text == "1":
         raise typer.BadParameter("'1' must be 0 or at least 2; for example 5")
-    return _at_least(0, 5)(text)
-
-
-Recordings = Annotated[
-    list[Path], typer.Argument(metavar="RECORDINGS", help="Sound files, or a directory of them.", show_default=False)
-]
-Pattern = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="How file names are read: {recording}, {sensor}, {time:%Y%m%d_%H%M%S}; without it a file is a recording.",
-    ),
-]
-ModelDirectory = Annotated[
-    Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
-]
-Jobs = Annotated[int | None, typer.Option(parser=_at_least(1, 2), metavar="N", help="Processes (one per core).")]
-Seed = Annotated[int, typer.Option(parser=_at_least(0, 1), metavar="N", help="Seed of all draws.")]
-Mask = Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")]
-Alpha = Annotated[float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")]
-AlarmsPerDay = Annotated[
-    float, typer.Option(metavar="N", help="So many false alarms p-values may give in a day, all sensors together.")
-]
-Resample = Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")]
-
-
-@reproduce.command("ring")
-@_flowing
-def reproduce_ring(
-    trials: Annotated[
-        int | None,
-        typer.Option(parser=_at_least(2, 50), metavar="N", help="Trials per setting (50, or 5 with --quick)."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Four settings instead of sixteen, in a minute or two.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Where tables and figures go (reproduction/ring, or ring-quick).")
-    ] = None,
-    seed: Seed = 1,
-    jobs: Jobs = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
-    ] = False,
-) -> None:
-    """Two Gaussian classes with anomalies on a ring: error and anomaly ranking of all learners.
-
-    Writes errors.csv, anomalies.csv, precision_recall.csv, step_sizes.csv, report.md and PNG figures.
-    Finished tasks are kept in trials.jsonl: an interrupted run continues where it stopped when started again with the
-    same options.
-    """
-    from pipeline.reproduction.ring import full_plan, quick_plan
-    from pipeline.reproduction.run import run_ring
-
-    default = Path("reproduction") / ("ring-quick" if quick else "ring")
-    plan = quick_plan(trials or 5, seed) if quick else full_plan(trials or 50, seed)
-    with _errors_for_people():
-        if out is not None and (str(out) == "." or out.is_file()):
-            raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/ring")
-        run_ring(plan, out or default, jobs=_processes(jobs), restart=restart)
-
-
-@reproduce.command("footsteps")
-@_flowing
-def reproduce_footsteps(
-    splits: Annotated[
-        int | None,
-        typer.Option(parser=_at_least(2, 6), metavar="N", help="Random splits of the subjects (6, or 2 with --quick)."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="50 subjects and five training sets, in two or three minutes.")
-    ] = False,
-    recordings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The grid on sound files in DIR, with labels.csv and perhaps sources.csv, not the tables.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where tables and figures go (reproduction/footsteps, or footsteps-quick).")
-    ] = None,
-    seed: Seed = 1,
-    jobs: Jobs = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
-    ] = False,
-) -> None:
-    """A human passes the array, alone or with an animal, and sensors fail: nine classifiers on the same sound.
-
-    Measures the two published tables, with the fourth sensor failing, and a grid of corrupted training sets: loud,
-    dead and stale sensors, wrong labels, one class polluted. Writes classification.csv, anomalies.csv, grid.csv,
-    report.md and PNG figures; the full run takes the better part of an hour on two cores. Finished tasks are kept in
-    trials.jsonl, cepstra in features: an interrupted run continues where it stopped when started again with the same
-    options. sources.csv (recording,source) names recordings that belong together: they never lie on both sides of a
-    split.
-    """
-    from pipeline.reproduction.footsteps import full_plan, quick_plan
-
-    with _errors_for_people():
-        from pipeline.reproduction.footsteps_run import run_footsteps
-
-        own = str(recordings.resolve()) if recordings else ""
-        plan = quick_plan(splits or 2, seed, own) if quick else full_plan(splits or 6, seed, own)
-        name = "recordings" if recordings else "footsteps"
-        if out is not None and (str(out) == "." or out.is_file()):
-            raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/footsteps")
-        place = out or Path("reproduction") / (f"{name}-quick" if quick else name)
-        run_footsteps(plan, place, jobs=_processes(jobs), restart=restart)
+    return at_least(0, 5)(text)
 
 
 @app.command()
-@_flowing
+@flowing
 def simulate(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A directory of its own for recordings and tables.")],
     recordings: Annotated[
-        int, typer.Option(parser=_at_least(1, 150), metavar="N", help="How many; 44 % of them with an animal.")
+        int, typer.Option(parser=at_least(1, 150), metavar="N", help="How many; 44 % of them with an animal.")
     ] = 150,
     faults: Annotated[
         str, typer.Option(metavar="LIST", help="all, none, or names with commas, for example stale,gain_loss.")
@@ -200,10 +49,10 @@ def simulate(
     fault_seconds: Annotated[float, typer.Option(metavar="S", help="Mean length of a fault.")] = 10.0,
     seed: Seed = 1,
     seconds: Annotated[float, typer.Option(metavar="S", help="Length of a recording.")] = 14.0,
-    sensors: Annotated[int, typer.Option(parser=_at_least(1, 4), metavar="N", help="Number of sensors.")] = 4,
+    sensors: Annotated[int, typer.Option(parser=at_least(1, 4), metavar="N", help="Number of sensors.")] = 4,
     spacing: Annotated[float, typer.Option(metavar="M", help="Metres between sensors along the track.")] = 5.0,
     rate: Annotated[
-        int, typer.Option(parser=_at_least(2000, 16000, 96000), metavar="HZ", help="Samples per second, 2000 to 96000.")
+        int, typer.Option(parser=at_least(2000, 16000, 96000), metavar="HZ", help="Samples per second, 2000 to 96000.")
     ] = 16000,
     surface: Annotated[str, typer.Option(metavar="NAME", help="gravel, grass, sand, soil or asphalt.")] = "gravel",
     clips: Annotated[
@@ -228,7 +77,7 @@ def simulate(
     """
     from rich.console import Console
 
-    with _errors_for_people():
+    with errors_for_people():
         from pipeline.simulation.contact_sheet import write_contact_sheet
         from pipeline.simulation.dataset import Dataset, write_dataset
         from pipeline.simulation.options import site_of
@@ -251,7 +100,7 @@ def simulate(
         write_dataset(
             Dataset(site, recordings, file_format),
             out,
-            jobs=_processes(jobs),
+            jobs=processes(jobs),
             restart=restart,
             console=console,
         )
@@ -266,7 +115,7 @@ def simulate(
 
 
 @app.command()
-@_flowing
+@flowing
 def train(
     recordings: Recordings,
     labels: Annotated[
@@ -284,9 +133,7 @@ def train(
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option(
-            parser=_at_least(2000, 16000, 96000), metavar="HZ", help="Resample to so many samples per second."
-        ),
+        typer.Option(parser=at_least(2000, 16000, 96000), metavar="HZ", help="Resample to so many samples per second."),
     ] = None,
     segment_seconds: Annotated[float, typer.Option(metavar="S", help="Length of a segment.")] = 2.0,
     window_seconds: Annotated[
@@ -297,11 +144,11 @@ def train(
         float, typer.Option(metavar="HZ", help="Listen from this frequency on; drift and wind are below.")
     ] = 30.0,
     components: Annotated[
-        int, typer.Option(parser=_at_least(1, 50), metavar="N", help="Principal components of each sensor.")
+        int, typer.Option(parser=at_least(1, 50), metavar="N", help="Principal components of each sensor.")
     ] = 50,
     most_segments: Annotated[
         int,
-        typer.Option(parser=_at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen."),
+        typer.Option(parser=at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen."),
     ] = 3000,
     folds: Annotated[int, typer.Option(parser=_folds, metavar="N", help="Folds of the validation, 0 for none.")] = 5,
     seed: Seed = 0,
@@ -314,7 +161,7 @@ def train(
     """
     from rich.console import Console
 
-    with _errors_for_people(continues=False):
+    with errors_for_people(continues=False):
         from pipeline.service.assembly import Choices
         from pipeline.service.tables import training_table, warnings_of
         from pipeline.service.train import Plan
@@ -336,7 +183,7 @@ def train(
         console = Console()
         listing = find_recordings(recordings, pattern=pattern)
         trained = train_model(
-            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=_processes(jobs), console=console
+            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=processes(jobs), console=console
         )
         console.print(training_table(trained))
         for name in trained.notes["doubted_recordings"]:
@@ -347,7 +194,7 @@ def train(
 
 
 @app.command()
-@_flowing
+@flowing
 def replay(
     recordings: Recordings,
     model: ModelDirectory,
@@ -379,7 +226,7 @@ def replay(
     block_samples: Annotated[
         int | None,
         typer.Option(
-            parser=_at_least(1, 4096), metavar="N", help="Read so many samples at a time; changes no decision."
+            parser=at_least(1, 4096), metavar="N", help="Read so many samples at a time; changes no decision."
         ),
     ] = None,
     jobs: Jobs = None,
@@ -392,7 +239,7 @@ def replay(
     """
     from rich.console import Console
 
-    with _errors_for_people():
+    with errors_for_people():
         from pipeline.service.assembly import Choices
         from pipeline.service.replay_command import run_replay
         from pipeline.service.what_if import changed
@@ -416,7 +263,7 @@ def replay(
             pattern=pattern,
             resample=resample,
             block_samples=block_samples,
-            jobs=_processes(jobs),
+            jobs=processes(jobs),
             restart=restart,
             console=Console(stderr=str(out) == "-"),
         )
@@ -424,7 +271,7 @@ def replay(
 
 
 @app.command()
-@_flowing
+@flowing
 def health(
     recordings: Recordings,
     model: Annotated[
@@ -450,7 +297,7 @@ def health(
     """
     from rich.console import Console
 
-    with _errors_for_people(continues=False):
+    with errors_for_people(continues=False):
         from pipeline.service.assembly import Choices
         from pipeline.service.health_command import run_health
         from pipeline.service.what_if import changed
@@ -465,14 +312,14 @@ def health(
             json_file=json_file,
             pattern=pattern,
             resample=resample,
-            jobs=_processes(jobs),
+            jobs=processes(jobs),
             console=Console(),
         )
     raise typer.Exit(code)
 
 
 @app.command()
-@_flowing
+@flowing
 def evaluate(
     recordings: Annotated[
         list[Path],
@@ -511,7 +358,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    with _errors_for_people():
+    with errors_for_people():
         from pipeline.service.evaluate_command import run_evaluation
 
         run_evaluation(
@@ -523,13 +370,13 @@ def evaluate(
             json_file=json_file,
             pattern=pattern,
             resample=resample,
-            jobs=_processes(jobs),
+            jobs=processes(jobs),
             console=Console(),
         )
 
 
 @app.command()
-@_flowing
+@flowing
 def explain(
     decision: Annotated[
         str,
@@ -554,52 +401,7 @@ def explain(
     """
     from rich.console import Console
 
-    with _errors_for_people(continues=False):
+    with errors_for_people(continues=False):
         from pipeline.service.explain_command import run_explanation
 
         run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=Console())
-
-
-_CURES = {
-    errno.ENOENT: "check the path",
-    errno.ENOTDIR: "check the path",
-    errno.EISDIR: "give a file, not a directory",
-    errno.EACCES: "check the permissions",
-    errno.EPERM: "check the permissions",
-    errno.EROFS: "give a directory that can be written to",
-    errno.ENOSPC: "make space; what is finished is kept",
-}
-
-
-class _errors_for_people:
-    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
-
-    def __init__(self, *, continues: bool = True) -> None:
-        self._after = "the same command continues" if continues else "nothing was stored"
-
-    def __enter__(self) -> None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BrokenPipeError):
-            # Whoever reads along has seen enough; nothing more may be written, not even at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(1) from error
-        if isinstance(error, OSError):
-            place = f"{error.filename}: " if error.filename else ""
-            cure = _CURES.get(error.errno or 0, "give a directory that can be written to")
-            _complain(f"{place}{error.strerror}; {cure}")
-        elif isinstance(error, GemmedError):
-            _complain(str(error))
-        elif isinstance(error, KeyboardInterrupt):
-            typer.echo(f"gemmed: interrupted; {self._after}", err=True)
-            raise typer.Exit(130) from error
-
-
-def _complain(message: str) -> NoReturn:
-    typer.echo(f"gemmed: {message}", err=True)
-    raise typer.Exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(app())

@@ -1,0 +1,131 @@
+"""The command `gemmed` itself, and what its commands have in common."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from pipeline import __version__
+from pipeline.errors import GemmedError
+
+app = typer.Typer(
+    name="gemmed",
+    help="Sensor fusion that learns safely while a sensor is failing.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gemmed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Sensor fusion that learns safely while a sensor is failing."""
+
+
+def flowing(command: Callable[..., None]) -> Callable[..., None]:
+    """Join the lines of each paragraph of the help, so that a terminal of any width breaks them anew."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return command
+
+
+def at_least(least: int, example: int, most: int | None = None) -> Callable[[str], int]:
+    """Parser of a whole number whose error names the value, the rule and a cure."""
+    rule = f"at least {least}" + (f" and at most {most}" if most else "")
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or (most and number > most):
+            raise typer.BadParameter(f"{text!r} must be a whole number {rule}; for example {example}")
+        return number
+
+    return parse
+
+
+def processes(jobs: int | None) -> int:
+    return jobs or os.cpu_count() or 1
+
+
+Recordings = Annotated[
+    list[Path], typer.Argument(metavar="RECORDINGS", help="Sound files, or a directory of them.", show_default=False)
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="How file names are read: {recording}, {sensor}, {time:%Y%m%d_%H%M%S}; without it a file is a recording.",
+    ),
+]
+ModelDirectory = Annotated[
+    Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
+]
+Jobs = Annotated[int | None, typer.Option(parser=at_least(1, 2), metavar="N", help="Processes (one per core).")]
+Seed = Annotated[int, typer.Option(parser=at_least(0, 1), metavar="N", help="Seed of all draws.")]
+Mask = Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")]
+Alpha = Annotated[float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")]
+AlarmsPerDay = Annotated[
+    float, typer.Option(metavar="N", help="So many false alarms p-values may give in a day, all sensors together.")
+]
+Resample = Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")]
+
+
+_CURES = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "give a file, not a directory",
+    errno.EACCES: "check the permissions",
+    errno.EPERM: "check the permissions",
+    errno.EROFS: "give a directory that can be written to",
+    errno.ENOSPC: "make space; what is finished is kept",
+}
+
+
+class errors_for_people:
+    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
+
+    def __init__(self, *, continues: bool = True) -> None:
+        self._after = "the same command continues" if continues else "nothing was stored"
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BrokenPipeError):
+            # Whoever reads along has seen enough; nothing more may be written, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from error
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            cure = _CURES.get(error.errno or 0, "give a directory that can be written to")
+            _complain(f"{place}{error.strerror}; {cure}")
+        elif isinstance(error, GemmedError):
+            _complain(str(error))
+        elif isinstance(error, KeyboardInterrupt):
+            typer.echo(f"gemmed: interrupted; {self._after}", err=True)
+            raise typer.Exit(130) from error
+
+
+def _complain(message: str) -> NoReturn:
+    typer.echo(f"gemmed: {message}", err=True)
+    raise typer.Exit(1)
