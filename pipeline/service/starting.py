@@ -16,7 +16,6 @@ from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.switching import Hearing
-from pipeline.service.train import Plan
 from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
 from pipeline.training.examples import two_classes
@@ -50,20 +49,13 @@ class References:
         return learn_usual(self._measures)
 
 
-def first_hearing(rate_hz: int, n_sensors: int) -> Hearing:
-    """How an array is heard before there is a model."""
-    plan = Plan()
-    grid = plan.grid(rate_hz)
-    return Hearing(grid(grid, plan), n_sensors)
-
-
 def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, str] | None) -> References:
     """Recordings and labels as `gemmed train` takes them."""
     listing, given = find_recordings(paths), read_labels(labels)
     given.check_recordings(recording.name for recording in listing.recordings)
     by_name = {recording.name: recording for recording in listing.recordings if recording.name in given.recordings}
     rate_hz, n_sensors = FileSource(Listing(tuple(by_name.values()))).format()
-    hearing, sound = first_hearing(rate_hz, n_sensors), Format(rate_hz, n_sensors)
+    hearing, sound = Hearing.usual(rate_hz, n_sensors), Format(rate_hz, n_sensors)
 
     def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
         return hear(by_name[name], sound, hearing.grid, hearing.settings), _stretches(given, name, rate_hz)
@@ -88,7 +80,7 @@ def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> 
         site = site_of(**{name: value for name, value in options.items() if name != "recordings"})
     except TypeError as error:
         raise UsageError(f"simulated={dict(options)} does not describe a site ({error}); correct it") from error
-    hearing = first_hearing(site.rate_hz, len(site.sensors_m))
+    hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
     numbers = {f"starter-{n + 1:03d}": n for n in range(int(options.get("recordings", _RECORDINGS)))}
 
     def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
