@@ -53,10 +53,13 @@ class Stored:
 
 
 class Journal:
-    """One connection to a journal. A thread or process that wants to use it opens its own."""
+    """One connection to a journal. A thread or process that wants to use it opens its own.
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self.path = path
+    What was stored no kill can undo. A power failure may cost the last moments, but not if it is `durable`.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, durable: bool = False) -> None:
+        self.path, self._durable = path, durable
         with _told(path):
             if read_only:
                 _require_file(path)
@@ -90,8 +93,7 @@ class Journal:
         if version == 0:
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # The power may fail: at most the last moments are lost then, and never the order. A kill loses nothing.
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_PER_CHECKPOINT}")
         for target in range(version + 1, SCHEMA_VERSION + 1):
             with self.transaction():
@@ -154,6 +156,13 @@ class Journal:
         """One change outside the events; how many rows it touched. Inside a transaction of the caller, or alone."""
         with _told(self.path):
             return self._connection.execute(statement, values).rowcount
+
+    def insert(self, statement: str, values: Sequence[Any]) -> int:
+        """One row; its number."""
+        with _told(self.path):
+            number = self._connection.execute(statement, values).lastrowid
+        assert number is not None
+        return number
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
         with _told(self.path):

@@ -1,0 +1,201 @@
+"""Commands for the daemon: run, check, status, label, models, bundle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.app import app, at_least, errors_for_people, flowing
+from pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline.service.settings import Settings
+    from pipeline.service.state import StateDirectory
+
+_USUAL_FILE = Path("gemmed.toml")
+
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Settings; gemmed.toml if that is here, else the defaults.", show_default=False),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Where the daemon keeps everything; else as the settings say.", show_default=False
+    ),
+]
+Who = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who says so; else who is logged in.", show_default=False)
+]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for whoever reads it later.")]
+
+
+def _settings(config: Path | None, state: Path | None) -> Settings:
+    from pipeline.service.settings import read_settings
+
+    if config is None and _USUAL_FILE.exists():
+        config = _USUAL_FILE
+    settings = read_settings(config)
+    if state is None:
+        return settings
+    chosen = settings.model_copy(update={"storage": settings.storage.model_copy(update={"directory": state})})
+    chosen._path = settings.path
+    return chosen
+
+
+def _state(config: Path | None, state: Path | None) -> StateDirectory:
+    from pipeline.service.state import StateDirectory
+
+    return StateDirectory(_settings(config, state).storage.directory)
+
+
+@app.command()
+@flowing
+def run(
+    config: Config = None,
+    state: State = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="S", help="Stop after so many seconds; else never.")
+    ] = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Every event as a line of JSON on standard output, once it is stored.")
+    ] = False,
+) -> None:
+    """Listen, decide, and learn, for as long as there is sound: the daemon.
+
+    Without settings it hears a simulated array of four sensors that fail now and then, and trains a first model while
+    it already tells how the sensors are. SIGTERM or Ctrl-C ends it cleanly, SIGHUP reads the settings again. Killed at
+    any moment, it goes on at the next start. Exit code 0: it was stopped or the sound ended; 1: it could not start or
+    go on.
+    """
+    with errors_for_people():
+        from rich.console import Console
+
+        from pipeline.service.console import ConsoleView
+        from pipeline.service.daemon import Daemon
+        from pipeline.service.logs import start_logging
+        from pipeline.sinks.jsonl import line
+
+        settings = _settings(config, state)
+        start_logging(settings.log.level, settings.log.format)
+
+        def show(event: dict[str, object]) -> None:
+            sys.stdout.write(line(event))
+            sys.stdout.flush()
+
+        view = () if events else (ConsoleView(Console()),)
+        Daemon(settings, show=[show] if events else (), observers=view, seconds=seconds).run()
+
+
+@app.command()
+@flowing
+def check(config: Config = None, state: State = None) -> None:
+    """Try what the daemon needs, for real: the disk, the journal, the model, the source, the label file.
+
+    Exit code 0: all is well; 1: something is not, and it is said what.
+    """
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.check import check as findings
+
+        console, fine = Console(), True
+        settings = _settings(config, state)
+        console.print(f"settings   fine  {settings.path or 'the defaults'}", soft_wrap=True, highlight=False)
+        for finding in findings(settings):
+            fine &= finding.fine
+            console.print(
+                f"{finding.what:10} {'fine' if finding.fine else 'FAILS'}  {finding.told}",
+                style=None if finding.fine else "red",
+                soft_wrap=True,
+                highlight=False,
+            )
+    raise typer.Exit(0 if fine else 1)
+
+
+@app.command()
+@flowing
+def status(
+    config: Config = None,
+    state: State = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Whether the daemon runs, how its sensors are, what it decided last, and what went wrong lately.
+
+    Exit code 0: it runs; 3: it runs but tells nothing; 4: it does not run.
+    """
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.status import show_status
+        from pipeline.service.status import status as found_status
+
+        found = found_status(_state(config, state))
+        if as_json:
+            typer.echo(json.dumps(found))
+        else:
+            show_status(found, Console())
+    raise typer.Exit(found["code"])
+
+
+@app.command()
+@flowing
+def label(
+    name: Annotated[str | None, typer.Argument(metavar="LABEL", show_default=False, help="What was heard.")] = None,
+    event: Annotated[
+        int | None, typer.Option(parser=at_least(1, 17), metavar="ID", help="In the segment of this decision.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From this time on, 2026-05-01T04:30:00Z, or -90s: so long ago.")
+    ] = None,
+    lasting: Annotated[float, typer.Option("--for", metavar="S", help="With --at: so many seconds.")] = 10.0,
+    recording: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --from and --to: in this recording; else the last one.")
+    ] = None,
+    begin: Annotated[float | None, typer.Option("--from", metavar="S", help="Seconds into the recording.")] = None,
+    end: Annotated[float | None, typer.Option("--to", metavar="S", help="Seconds into the recording.")] = None,
+    take_back: Annotated[
+        int | None, typer.Option("--take-back", parser=at_least(1, 3), metavar="N", help="Label N was wrong.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the labels given so far.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="LABEL is a word that was never used before.")] = False,
+    who: Who = None,
+    why: Why = "",
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Say what was heard, so that the next training knows; or correct what was said.
+
+    The latest word about a moment counts, and all of them are kept. It works whether the daemon runs or not.
+    """
+    with errors_for_people():
+        from pipeline.service import label_command
+
+        place = label_command.Place(event, at, lasting, recording, begin, end)
+        label_command.run_label(
+            _state(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
+        )
+
+
+@app.command()
+@flowing
+def bundle(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The zip file to write.")] = Path("gemmed-support.zip"),
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Pack what somebody needs who helps you: settings, versions, status, the last events.
+
+    Without sound, without names of people and machines, without passwords; manifest.json in it says what was replaced.
+    """
+    with errors_for_people(continues=False):
+        from pipeline.service.bundle_command import run_bundle
+
+        if out.is_dir():
+            raise UsageError(f"--out={str(out)!r} is a directory; give a file, for example gemmed-support.zip")
+        run_bundle(_settings(config, state), out)
+        typer.echo(f"written: {out}")

@@ -1,0 +1,42 @@
+"""`gemmed bundle`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pipeline.errors import StorageError
+from pipeline.service.bundle import about, write_bundle
+from pipeline.service.redaction import Redactor
+from pipeline.service.settings import Settings
+from pipeline.service.state import StateDirectory
+from pipeline.service.status import status
+from pipeline.sinks.journal import Journal
+
+_EVENTS = 5000
+_PASSING = {"decision", "tick", "paced"}
+_PASSING_KEPT = 200
+
+
+def run_bundle(settings: Settings, out: Path) -> None:
+    state = StateDirectory(settings.storage.directory)
+    sections = about(settings) | {"status.json": json.dumps(status(state), indent=1)}
+    try:
+        with Journal(state.journal, read_only=True) as journal:
+            sections["events.jsonl"] = _events(journal)
+            sections["models.json"] = json.dumps(journal.rows("SELECT * FROM models"), indent=1)
+    except StorageError as error:
+        sections["journal.txt"] = f"{error}\n"
+    write_bundle(out, sections, Redactor())
+
+
+def _events(journal: Journal) -> str:
+    """The last ones; of those that come all the time only a few."""
+    lines, passing = [], 0
+    for event in journal.events(newest_first=True, most=50 * _EVENTS):
+        passing += event.type in _PASSING
+        if event.type not in _PASSING or passing <= _PASSING_KEPT:
+            lines.append(json.dumps(event.as_dict()))
+        if len(lines) == _EVENTS:
+            break
+    return "\n".join(reversed(lines)) + "\n"

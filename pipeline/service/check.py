@@ -1,0 +1,152 @@
+"""`gemmed check`: really open what the daemon will open, and say what is wrong before it runs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pipeline.errors import GemmedError, SourceError, UsageError
+from pipeline.events import Block, RecordingStarted, SourceTrouble
+from pipeline.service.doors import door
+from pipeline.service.registry import Registry
+from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Journal
+
+_LISTEN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was tried, and what came of it."""
+
+    what: str
+    fine: bool
+    told: str
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """Everything in the order in which the daemon needs it; one failure does not hide the others."""
+    state = StateDirectory(settings.storage.directory)
+    for what, attempt in (
+        ("disk", lambda: _disk(state, settings)),
+        ("journal", lambda: _journal(state)),
+        ("model", lambda: _model(state, settings)),
+        ("source", lambda: _source(settings)),
+        ("label file", lambda: _labels(settings)),
+    ):
+        yield _tried(what, attempt)
+
+
+def _tried(what: str, attempt: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, attempt())
+    except (GemmedError, OSError) as error:
+        return Finding(what, False, str(error))
+
+
+def _disk(state: StateDirectory, settings: Settings) -> str:
+    state.create()
+    free = shutil.disk_usage(state.path).free
+    if free < settings.storage.least_free_bytes:
+        raise UsageError(
+            f"{free / 1e9:.2f} GB are free at {state.path}, storage.least_free asks for "
+            f"{settings.storage.least_free_bytes / 1e9:.2f} GB; make space, or lower it"
+        )
+    rate = settings.array.rate_hz * settings.array.sensors * 2 * 0.6
+    hours = min(free - settings.storage.least_free_bytes, settings.storage.budget_bytes) / rate / 3600
+    return f"{state.path} can be written to, {free / 1e9:.1f} GB free, enough for about {hours:.0f} h of sound"
+
+
+def _journal(state: StateDirectory) -> str:
+    if state.is_locked():
+        return f"{state.journal} is in use by a gemmed run"
+    if not state.journal.exists():
+        return f"{state.journal} will be made"
+    with Journal(state.journal) as journal:
+        journal.check()
+        return f"{state.journal} is whole, {journal.last_id} events"
+
+
+def _model(state: StateDirectory, settings: Settings) -> str:
+    from pipeline.training.model import Model
+
+    if state.journal.exists():
+        with Journal(state.journal) as journal:
+            registry = Registry(state.models, journal)
+            champion = registry.champion()
+            if champion is not None:
+                return f"{champion.name} decides, {_fits(registry.load(champion.name), settings)}"
+    if settings.training.model is not None:
+        model = Model.load(settings.training.model)
+        return f"{settings.training.model} will decide, {_fits(model, settings)}"
+    if settings.training.recordings is not None or isinstance(settings.source, SimulatedSource):
+        return "a first model will be trained at the first start"
+    return "none: the states of the sensors at once, p-values after a while, decisions once enough is labelled"
+
+
+def _fits(model: object, settings: Settings) -> str:
+    from pipeline.training.model import Model
+
+    assert isinstance(model, Model)
+    theirs, ours = (model.grid.rate_hz, model.n_sensors), (settings.array.rate_hz, settings.array.sensors)
+    if theirs != ours:
+        raise UsageError(
+            f"model {model.name} is for {theirs[1]} sensors at {theirs[0]} Hz, the settings say {ours[1]} at {ours[0]} "
+            "Hz; change array.sensors and array.rate, or the model"
+        )
+    return f"for {theirs[1]} sensors at {theirs[0]} Hz"
+
+
+def _source(settings: Settings) -> str:
+    source = settings.source
+    if isinstance(source, FolderSource):
+        if not source.path.is_dir():
+            raise SourceError(f"source.path = {str(source.path)!r} is no folder; make it, or give another")
+        return f"{source.path} is there, {len(list(source.path.iterdir()))} entries"
+    if isinstance(source, PcmSource) and (source.address == "-" or source.address.endswith("?listen")):
+        return f"{source.address}: cannot be tried without taking the sound of whoever sends it"
+    return _heard(settings)
+
+
+def _heard(settings: Settings) -> str:
+    """Open it, and listen until the first sound."""
+    way, until = door(settings), time.monotonic() + _LISTEN_SECONDS
+    told = ""
+    with way.open() as source:
+        for fact in source:
+            if isinstance(fact, SourceTrouble):
+                told = f"{fact.where} {fact.message}"
+            if isinstance(fact, RecordingStarted) and (fact.rate_hz, len(fact.sensors)) != (
+                settings.array.rate_hz,
+                settings.array.sensors,
+            ):
+                raise SourceError(
+                    f"{way.name} delivers {len(fact.sensors)} sensors at {fact.rate_hz} Hz; correct array"
+                )
+            if isinstance(fact, Block):
+                levels = ", ".join(_level(row) for row in fact.samples)
+                return f"{way.name} delivers {len(fact.samples)} sensors; levels {levels}"
+            if time.monotonic() > until:
+                break
+    raise SourceError(told or f"{way.name} delivers nothing for {_LISTEN_SECONDS:.0f} s; check that it is plugged in")
+
+
+def _level(samples: object) -> str:
+    import numpy as np
+
+    power = float(np.mean(np.square(np.asarray(samples, np.float64))))
+    return f"{10 * np.log10(power):.0f} dBFS" if power > 0 else "silence"
+
+
+def _labels(settings: Settings) -> str:
+    file = settings.labels.file
+    if file is None:
+        return "none is watched"
+    if not file.exists():
+        return f"{file} is not there yet; it is read when it comes"
+    if not file.is_file():
+        raise UsageError(f"labels.file = {str(file)!r} is no file; give a table (.csv)")
+    return f"{file} is there"

@@ -1,0 +1,103 @@
+"""`gemmed status`: is it running, what does it hear, whom does it believe."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.conditions import State
+from pipeline.errors import StorageError
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Journal
+
+RUNNING, STALE, STOPPED = 0, 3, 4
+_STALE_SECONDS = 30.0
+_COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
+_TROUBLES = (
+    "source_trouble", "storage_read_only", "storage_low", "journal_replaced", "run_died", "clock_jumped",
+    "model_unusable", "retraining_failed", "challenger_refused", "label_refused",
+)  # fmt: skip
+
+
+def status(state: StateDirectory) -> dict[str, Any]:
+    """All that can be known from outside; `code` is the exit code that says it in short."""
+    running = state.is_locked()
+    try:
+        with Journal(state.journal, read_only=True) as journal:
+            beats = journal.rows("SELECT time, body FROM heartbeat")
+            troubles = [event.as_dict() for event in journal.events(types=_TROUBLES, most=5, newest_first=True)]
+    except StorageError as error:
+        return {"running": running, "code": STALE if running else STOPPED, "error": str(error)}
+    found: dict[str, Any] = {"running": running, "state_directory": str(state.path), "troubles": troubles}
+    if beats:
+        age = (datetime.now(UTC) - datetime.fromisoformat(beats[0]["time"])).total_seconds()
+        found |= {"beat_seconds_ago": round(age, 1), **json.loads(beats[0]["body"])}
+    fresh = running and found.get("beat_seconds_ago", 0.0) < _STALE_SECONDS
+    return found | {"code": RUNNING if fresh else STALE if running else STOPPED}
+
+
+def show_status(found: dict[str, Any], console: Console) -> None:
+    """For people."""
+    if "error" in found:
+        console.print(found["error"], style="yellow", soft_wrap=True, highlight=False)
+        return
+    console.print(Group(_headline(found), *([_sensors(found), _numbers(found)] if "run" in found else [])))
+    for trouble in found["troubles"]:
+        console.print(f"{trouble['time']} {trouble['type']}: {_why(trouble)}", style="yellow", highlight=False)
+
+
+def _headline(found: dict[str, Any]) -> Text:
+    if found["code"] == RUNNING:
+        return Text(f"running, process {found.get('pid', '?')}, run {found.get('run', '?')}", style="green")
+    if found["code"] == STALE:
+        return Text(f"running, but it has told nothing for {found.get('beat_seconds_ago', '?')} s", style="red")
+    return Text("not running; start it with gemmed run", style="yellow")
+
+
+def _sensors(found: dict[str, Any]) -> Table:
+    table = Table("sensor", "state", "what is the matter", "weight", "what to do")
+    for sensor in found["sensors"]:
+        state = State(sensor["state"])
+        table.add_row(
+            str(sensor["sensor"]),
+            Text(state, style=_COLOURS[state]),
+            ", ".join(sensor["causes"]),
+            "" if sensor["weight"] is None else f"{sensor['weight']:.2f}",
+            "; ".join(sensor["cures"]),
+        )
+    return table
+
+
+def _numbers(found: dict[str, Any]) -> Table:
+    seconds = found["sample"] / found["rate_hz"]
+    last = found["last_decision"]
+    rows = {
+        "source": f"{found['source']}, {found['rate_hz']} Hz",
+        "recording": f"{found['recording']}, {seconds:.0f} s",
+        "model": found["model"] or "none yet: states of the sensors, no decisions",
+        "last decision": "none" if last is None else _decision(last),
+        "decisions": ", ".join(f"{count} {label}" for label, count in found["labels"].items()) or "none",
+        "behind": f"{found['backlog_seconds']:.2f} s, {found['samples_lost']} samples lost",
+        "memory": f"{found['resident_mb']:.0f} MB",
+        "learning": found.get("learning") or "waits",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _decision(last: dict[str, Any]) -> str:
+    if last["label"] is None:
+        return f"undecided, {last['reason']}"
+    return f"{last['label']}, probability {last['probability']:.2f}, {last['sensors_used']} sensors"
+
+
+def _why(trouble: dict[str, Any]) -> str:
+    shown = {name: value for name, value in trouble.items() if name not in ("id", "run", "time", "type", "recording")}
+    return str(trouble.get("message") or trouble.get("why") or ", ".join(f"{k} {v}" for k, v in shown.items()))
