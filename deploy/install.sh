@@ -65,12 +65,21 @@ remove() {
     fi
 }
 
+check() {
+    command -v systemd-sysusers >/dev/null || die "needs systemd, whose service it makes; on Debian: apt-get install systemd"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+        || die "$python is older than 3.11 or does not run; give a newer one with --python"
+    case $source in
+        *.whl) [ -f "$source" ] || die "$source is no file; give a wheel" ;;
+        *) [ -f "$source/pyproject.toml" ] || die "$source is no checkout of gemmed; give one, or a wheel" ;;
+    esac
+}
+
 # A wheel is made from a copy: a build in the checkout would leave files there, and take in those of an older one.
 make_wheel() {
     case $source in
-        *.whl) [ -f "$source" ] || die "$source is no file; give a wheel"; cp "$source" "$scratch"; return ;;
+        *.whl) cp "$source" "$scratch"; return ;;
     esac
-    [ -f "$source/pyproject.toml" ] || die "$source is no checkout of gemmed; give one, or a wheel"
     say "building $source"
     mkdir "$scratch/copy"
     (cd "$source" && cp -R pyproject.toml README.md LICENSE pipeline "$scratch/copy")
@@ -78,8 +87,6 @@ make_wheel() {
 }
 
 install_program() {
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-        || die "$python is older than 3.11 or does not run; give a newer one with --python"
     "$opt/bin/python" -c 'import pip' 2>/dev/null || {
         say "making a virtual environment in $opt"
         "$python" -m venv --clear "$opt"
@@ -111,7 +118,7 @@ if [ -n "$uninstall" ]; then
     remove
     exit 0
 fi
-command -v systemd-sysusers >/dev/null || die "needs systemd, whose service it makes; on Debian: apt-get install systemd"
+check
 if [ -z "$root" ] && command -v dpkg >/dev/null; then
     "$here/debian-packages.sh" python3-venv libportaudio2
 fi
