@@ -55,14 +55,13 @@ remove() {
     say "removing $opt"
     rm -rf "$opt" "$root/var/cache/gemmed"
     if [ -z "$purge" ]; then
-        say "kept: settings in ${settings%/*}, state in $root/var/lib/gemmed, user gemmed; --purge removes them"
+        say "kept: settings in ${settings%/*}, state in $root/var/lib/gemmed; --purge removes them"
         return
     fi
-    say "removing ${settings%/*}, $root/var/lib/gemmed and user gemmed"
+    say "removing ${settings%/*} and $root/var/lib/gemmed"
     rm -rf "${settings%/*}" "$root/var/lib/gemmed"
-    if grep -qs '^gemmed:' "$root/etc/passwd"; then
-        userdel ${root:+--prefix "$root"} gemmed
-    fi
+    # Files elsewhere may still be the user's; its number must not go to somebody else.
+    say "kept: the user gemmed; userdel gemmed removes it"
 }
 
 check() {
