@@ -275,6 +275,8 @@ class Daemon:
     def _stop(self) -> None:
         details = {"why": self._why_stopped, "decisions": self._board.decisions, "samples_lost": self._source.lost}
         self._recorder.observe(Notice(NoticeKind.RUN_STOPPED, details))
+        self._beaten_at = 0.0
+        self._beat()
         log.info("stopped", **details)
 
 

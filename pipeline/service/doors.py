@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline.protocols import Source
 from pipeline.service import settings as chosen
 from pipeline.service.live import Door, Patience
@@ -70,25 +72,34 @@ def _soundcard(settings: chosen.Settings, source: chosen.SoundcardSource) -> Doo
     return Door(name=f"sound card {'by default' if source.device is None else source.device}", open=open_source)
 
 
+def simulated_site(settings: chosen.Settings) -> dict[str, Any]:
+    """As `site_of` takes it."""
+    source = settings.source
+    assert isinstance(source, chosen.SimulatedSource)
+    return {
+        "seed": source.seed,
+        "rate_hz": settings.array.rate_hz,
+        "seconds": 14.0,
+        "n_sensors": settings.array.sensors,
+        "spacing_m": 5.0,
+        "surface": source.surface,
+        "faults": source.faults,
+        "fault_share": str(source.fault_share),
+        "fault_seconds": source.fault_seconds,
+        "clips": None,
+    }
+
+
 def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Door:
     def open_source() -> Source:
         from pipeline.simulation.options import site_of
         from pipeline.sources.simulated import SimulatedSource
 
-        site = site_of(
-            seed=source.seed,
-            rate_hz=settings.array.rate_hz,
-            seconds=14.0,
-            n_sensors=settings.array.sensors,
-            spacing_m=5.0,
-            surface=source.surface,
-            faults=source.faults,
-            fault_share=str(source.fault_share),
-            fault_seconds=source.fault_seconds,
-            clips=None,
-        )
         return SimulatedSource(
-            site, seconds=source.seconds, block_samples=_block_samples(settings), speed=source.speed or None
+            site_of(**simulated_site(settings)),
+            seconds=source.seconds,
+            block_samples=_block_samples(settings),
+            speed=source.speed or None,
         )
 
     return Door(name="simulated array", open=open_source, again=False)

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
-from pipeline.errors import GemmedError
-from pipeline.events import Notice
+from pipeline.errors import GemmedError, ModelError
+from pipeline.events import Notice, NoticeKind
+from pipeline.files import write_whole
+from pipeline.service.labelling import WatchedLabels
 from pipeline.service.logs import log
-from pipeline.service.registry import Registry
-from pipeline.service.settings import Settings
+from pipeline.service.registry import Origin, Registered, Registry, Status
+from pipeline.service.settings import Settings, SimulatedSource
 from pipeline.service.state import StateDirectory
 from pipeline.service.switching import Comparison
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
+from pipeline.training.schedule import Schedule
+from pipeline.training.shadow import Shadow
 
 _LOOK_SECONDS = 0.5
+_FIRST_RETRY_SECONDS = 30.0
+"""Between attempts at a first model."""
+_GATEKEEPER = "gemmed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +48,54 @@ class Shadowed:
     comparison: Comparison | None
 
 
+Word = Swap | Shadowed | Notice
+
+
 class Learning:
-    """A thread with a connection of its own to the journal; what it wants it says by `word`, to be asked for."""
+    """A thread with a connection of its own to the journal; what it wants it says by `word`, to be asked for.
+
+    The champion of the registry is the model that should decide, whoever made it so. A challenger there has passed the
+    gate; it decides in the shadow for a while, and becomes champion if nothing speaks against it.
+    """
 
     def __init__(self, state: StateDirectory, settings: Settings, *, run: str) -> None:
         self._state, self.settings, self._run = state, settings, run
-        self._words: deque[Swap | Shadowed | Notice] = deque()
+        self._words: deque[Word] = deque()
         self._deciding = ""
+        self._trial: _Trial | None = None
+        self._retraining = Retraining(state, run)
+        self._labels: WatchedLabels | None = None
         self._stopped = Event()
         self._thread = Thread(target=self._work, name="learning", daemon=True)
 
     def first_model(self) -> Model | None:
-        """The champion, if there is one; from now on the registry is watched."""
+        """The champion, if there is one, or the model of the settings; from now on the registry is watched."""
         with Journal(self._state.journal) as journal:
-            model = Registry(self._state.models, journal, run=self._run).load_champion()
+            registry = Registry(self._state.models, journal, run=self._run)
+            given = self.settings.training.model
+            if registry.champion() is None and given is not None:
+                added = registry.add(
+                    Model.load(given), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given", facts={}, told=None
+                )
+                registry.promote(added.name, who="settings", why=f"training.model = {given}")
+            model = registry.load_champion()
         self._deciding = model.name if model else ""
         self._thread.start()
         return model
 
-    def word(self) -> Swap | Shadowed | Notice | None:
+    def word(self) -> Word | None:
         return self._words.popleft() if self._words else None
 
     def stop(self) -> None:
         self._stopped.set()
+        self._retraining.stop()
         self._thread.join(2.0)
 
     def as_dict(self) -> dict[str, Any]:
-        return {}
+        trial = self._trial
+        if self._retraining.running:
+            return {"learning": "in progress"}
+        return {"learning": f"{trial.name} decides in the shadow" if trial else None}
 
     def _work(self) -> None:
         while not self._stopped.is_set():
@@ -70,15 +103,183 @@ class Learning:
                 with Journal(self._state.journal) as journal:
                     registry = Registry(self._state.models, journal, run=self._run)
                     while not self._stopped.wait(_LOOK_SECONDS):
-                        self._look(registry)
+                        self._look(journal, registry)
             except GemmedError as error:
                 log.warning("learning waits", why=str(error))
-                time.sleep(_LOOK_SECONDS)
+                self._stopped.wait(10 * _LOOK_SECONDS)
 
-    def _look(self, registry: Registry) -> None:
+    def _look(self, journal: Journal, registry: Registry) -> None:
+        self._read_labels(journal)
+        self._follow(registry)
+        self._try_challenger(registry)
+        if self.settings.training.enabled:
+            self._words.extend(self._retraining.look(journal, registry, self.settings))
+
+    def _read_labels(self, journal: Journal) -> None:
+        file = self.settings.labels.file
+        if file is None:
+            return
+        if self._labels is None or self._labels.path != file:
+            self._labels = WatchedLabels(file)
+        if not self._labels.changed():
+            return
+        given, wrong = self._labels.give_new(journal)
+        if given:
+            log.info("labels were read", file=str(file), labels=given)
+        for trouble in wrong:
+            log.warning("a label cannot be used", why=trouble)
+            self._words.append(Notice(NoticeKind.LABEL_REFUSED, {"why": trouble}))
+
+    def _follow(self, registry: Registry) -> None:
+        """Whoever is champion shall decide."""
         champion = registry.champion()
-        if champion is not None and champion.name != self._deciding:
-            model = registry.load_champion()
-            if model is not None and model.name != self._deciding:
-                self._deciding = model.name
-                self._words.append(Swap(model))
+        if champion is None or champion.name == self._deciding:
+            return
+        model = registry.load_champion()
+        if model is None or model.name == self._deciding:
+            return
+        if (model.grid.rate_hz, model.n_sensors) != (self.settings.array.rate_hz, self.settings.array.sensors):
+            why = f"it is for {model.n_sensors} sensors at {model.grid.rate_hz} Hz"
+            registry.refuse(model.name, why=why, facts={})
+            raise ModelError(f"model {model.name} cannot decide here: {why}; promote another")
+        self._deciding, self._trial = model.name, None
+        self._words.append(Swap(model))
+
+    def _try_challenger(self, registry: Registry) -> None:
+        challenger = registry.challenger()
+        if challenger is None:
+            self._trial = None
+        elif self._trial is None or self._trial.name != challenger.name:
+            self._begin_trial(registry, challenger)
+        elif self._trial.shadow.done:
+            self._end_trial(registry, self._trial)
+
+    def _begin_trial(self, registry: Registry, challenger: Registered) -> None:
+        try:
+            model = registry.load(challenger.name)
+        except ModelError as error:
+            registry.refuse(challenger.name, why=str(error), facts={})
+            return
+        seconds = self.settings.training.shadow_seconds
+        segments = round(seconds / model.grid.segment_seconds)
+        # Where nobody decides yet, there is nobody to be compared with.
+        if not self._deciding or segments == 0:
+            self._trial = None
+            registry.promote(challenger.name, who=_GATEKEEPER, why="it passed the gate")
+            return
+        self._trial = _Trial(challenger.name, Shadow(segments, self.settings.decisions.alpha))
+        self._words.append(Shadowed(model, self._trial.shadow))
+        self._words.append(Notice(NoticeKind.SHADOW_STARTED, {"model": challenger.name, "segments": segments}))
+
+    def _end_trial(self, registry: Registry, trial: _Trial) -> None:
+        verdict = trial.shadow.verdict()
+        self._trial = None
+        self._words.append(Shadowed(None, None))
+        self._words.append(Notice(NoticeKind.SHADOW_FINISHED, {"model": trial.name, **verdict}))
+        if verdict["passed"]:
+            registry.promote(trial.name, who=_GATEKEEPER, why="it passed the gate and its shadow run")
+        else:
+            registry.refuse(trial.name, why="; ".join(verdict["reasons"]), facts={"shadow": verdict})
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    name: str
+    shadow: Shadow
+
+
+class Retraining:
+    """The process that learns: when to start it, and what came of it."""
+
+    def __init__(self, state: StateDirectory, run: str) -> None:
+        self._state, self._run = state, run
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tried_first_at: float | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+
+    def look(self, journal: Journal, registry: Registry, settings: Settings) -> Iterator[Notice]:
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            self._process = None
+            # Whoever was killed could not tell it himself.
+            if code < 0:
+                log.error("retraining was killed", signal=-code)
+                yield Notice(NoticeKind.RETRAINING_FAILED, {"why": f"its process was ended by signal {-code}"})
+            return
+        if registry.champion() is None:
+            self._begin(journal, settings)
+        elif registry.challenger() is None and (why := self._due(journal, settings)):
+            log.info("retraining", why=why)
+            self._start(settings, starter=False)
+
+    def _begin(self, journal: Journal, settings: Settings) -> None:
+        """The first model of all, from what the settings give; else from what was heard by now."""
+        now = time.monotonic()
+        if self._tried_first_at is not None and now - self._tried_first_at < _FIRST_RETRY_SECONDS:
+            return
+        training = settings.training
+        starter = training.recordings is not None or isinstance(settings.source, SimulatedSource)
+        if starter or _heard_seconds(journal) >= training.seconds_unlabelled:
+            self._tried_first_at = now
+            log.info("a first model is made", unlabelled=not starter)
+            self._start(settings, starter=starter)
+
+    def _due(self, journal: Journal, settings: Settings) -> str | None:
+        training = settings.training
+        schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift)
+        started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
+        after = started.id if started else 0
+        (labels,) = journal.rows("SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (after,))
+        drift = journal.rows(
+            "SELECT 1 FROM events WHERE type = 'fault_opened' AND id > ? AND json_extract(body, '$.cause') = 'drift' "
+            "LIMIT 1",
+            (after,),
+        )
+        last = datetime.fromisoformat(started.time) if started else None
+        return schedule.due(datetime.now(UTC), last, labels["n"], drift=bool(drift))
+
+    def _start(self, settings: Settings, *, starter: bool) -> None:
+        job = self._state.path / "retraining.json"
+        write_whole(job, _job(settings, self._run).encode())
+        command = [sys.executable, "-m", "pipeline.service.retrain", "--state", str(self._state.path)]
+        command += ["--job", str(job), "--background", *(["--starter"] if starter else [])]
+        # It reads from the pipe until that ends: when the daemon is gone, however that happens, so is it.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def _heard_seconds(journal: Journal) -> float:
+    (row,) = journal.rows(
+        "SELECT coalesce(sum(1.0 * (stop - start) / rate_hz), 0) AS seconds FROM pieces JOIN recordings "
+        "ON name = recording WHERE file IS NOT NULL"
+    )
+    return float(row["seconds"])
+
+
+def _job(settings: Settings, run: str) -> str:
+    from pipeline.service.doors import simulated_site
+    from pipeline.service.retrain import Job
+
+    training, source = settings.training, settings.source
+    return Job(
+        run=run,
+        classes=None if training.classes is None else (training.classes[0], training.classes[1]),
+        segments=training.segments,
+        worse=training.worse,
+        contamination=training.contamination,
+        unlabelled_seconds=training.seconds_unlabelled,
+        keep_models=training.keep_models,
+        recordings=() if training.recordings is None else (training.recordings,),
+        labels=training.labels,
+        simulated=simulated_site(settings) if isinstance(source, SimulatedSource) else None,
+    ).model_dump_json()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 
 import numpy as np
@@ -284,13 +286,29 @@ def run(state: Path, job: Job, *, starter: bool = False) -> Outcome:
             raise
 
 
+def _stay_behind() -> None:
+    """Whatever else this machine does comes first; and whoever started this must not be outlived."""
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(Outcome.FAILED)
+
+    Thread(target=watch, daemon=True).start()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.service.retrain", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the directory that gemmed run uses")
     parser.add_argument("--job", type=Path, metavar="FILE", help="what is chosen about it, in JSON")
     parser.add_argument("--starter", action="store_true", help="make the first model, from what the job gives")
+    parser.add_argument("--background", action="store_true", help="at low priority, until standard input ends")
     given = parser.parse_args(arguments)
     start_logging("info", "auto")
+    if given.background:
+        _stay_behind()
     try:
         job = Job.read(given.job) if given.job else Job()
         return run(given.state, job, starter=given.starter)
