@@ -64,6 +64,15 @@ class SensorEvidence:
     """Share of the contradictions that are the sensor's own."""
 
     @property
+    def contradicts(self) -> Flags:
+        """Segments that do not fit what the other sensors heard."""
+        known = np.isfinite(self.ratios)
+        found = np.zeros(len(known), np.bool_)
+        if self.mixture is not None:
+            found[known] = self.mixture.log_likelihood_ratio(self.ratios[known]) < 0
+        return found
+
+    @property
     def contamination(self) -> float:
         return self.blame * self.mixture.contamination if self.mixture else 0.0
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pipeline.learners import _checks
 from pipeline.learners._calibration import fit_slopes, probability
-from pipeline.learners._consistency import evidence, group_folds
+from pipeline.learners._consistency import SensorEvidence, evidence, group_folds
 from pipeline.learners._discriminant import Discriminant, machine
 from pipeline.learners._graphs import EuclideanRows, Flags, Floats, Integers
 from pipeline.learners._kernels import DenseGram, Kernel
@@ -167,8 +167,7 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         self, X: Floats, present: Flags, groups: Integers, folds: Integers, rng: np.random.RandomState
     ) -> None:
         self.evidence_ = evidence(X, present, groups, folds, prior=self.delivered_prior, rng=rng)
-        log_odds = np.column_stack([sensor.log_odds for sensor in self.evidence_])
-        self.delivered_ = np.where(present, expit(logit(self.delivered_prior) + log_odds), 0.0)
+        self.delivered_ = _delivered(self.evidence_, present, self.delivered_prior)
         self.contamination_ = np.array([sensor.contamination for sensor in self.evidence_])
 
     def _judge_labels(
@@ -212,6 +211,39 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         return self.classes_[(self.decision_function(X) > 0).astype(np.int64)]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySensors:
+    """What can be learned of an array without labels: how far each sensor delivered the scene of every segment.
+
+    The attributes are those of `ArrayGEMMEDClassifier`, which learns the same on its way.
+    """
+
+    scales: Floats
+    folds: Integers
+    evidence: list[SensorEvidence]
+    delivered: Floats
+
+    @classmethod
+    def learn(
+        cls, X: Any, groups: Any, *, delivered_prior: float = 0.98, n_folds: int = 5, random_state: Any = 0
+    ) -> Self:
+        """From features (segments, sensors, features), NaN where a sensor is absent; groups do not judge themselves."""
+        X, present = _checked(X)
+        numbers = np.unique(np.asarray(groups), return_inverse=True)[1]
+        rng = check_random_state(random_state)
+        folds = group_folds(numbers, np.zeros(len(X)), n_folds, rng)
+        scales = _scales(X, present)
+        X = np.where(present[:, :, None], X, 0.0) / scales[:, None]
+        found = evidence(X, present, numbers, folds, prior=delivered_prior, rng=rng)
+        return cls(scales, folds, found, _delivered(found, present, delivered_prior))
+
+
+def _delivered(found: list[SensorEvidence], present: Flags, prior: float) -> Floats:
+    """q(v): 0 where a sensor is absent."""
+    log_odds = np.column_stack([sensor.log_odds for sensor in found])
+    return np.where(present, expit(logit(prior) + log_odds), 0.0)
 
 
 def fit_machine(

@@ -26,7 +26,7 @@ from pipeline.events import Cepstra, NoticeKind, RecordingStarted
 from pipeline.service.assembly import listening
 from pipeline.service.logs import Log, start_logging
 from pipeline.service.registry import Origin, Refused, Registered, Registry, Status
-from pipeline.service.starting import References, from_files, from_simulation
+from pipeline.service.starting import References, from_files, from_simulation, from_stream, latest_sound
 from pipeline.service.switching import Hearing
 from pipeline.service.validation import Learning, judge_honestly, learn_validated
 from pipeline.sinks.journal import Entry, Journal
@@ -34,6 +34,7 @@ from pipeline.sinks.sound import SoundStore
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples
 from pipeline.training.gate import Gate
+from pipeline.training.learn import learn_unlabelled
 from pipeline.training.metrics import Judged
 from pipeline.training.model import Model, Refusal
 from pipeline.training.passages import Passage, Stretch, current_labels, passages, recording_of
@@ -70,6 +71,8 @@ class Job(BaseModel):
     contamination: Annotated[float, Field(gt=0, lt=1)] = 0.3
     passages: Annotated[int, Field(ge=3)] = 5
     """Of each class, before anything is learned."""
+    unlabelled_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """From which to begin where there is no starter."""
     keep_models: Annotated[int, Field(ge=2)] = 10
     recordings: tuple[Path, ...] = Field(default=(), strict=False)
     """To begin with, together with `labels`."""
@@ -110,7 +113,7 @@ class Workshop:
     def learn(self) -> Outcome:
         """Bring the examples up to date, learn from them, and let the gate judge what was learned."""
         if self.champion is None:
-            return self._nothing("there is no model yet to hear with; begin with a starter or unlabelled sound")
+            return self._start_unlabelled()
         new = self._update(Hearing.of(self.champion))
         try:
             examples = self.examples.load(self.classes)
@@ -142,9 +145,32 @@ class Workshop:
         self._tell_troubles()
         examples = self.examples.load(given.classes)
         model = replace(self._learned(examples, given.hearing), usual=given.usual())
-        added = self._add(model, Origin.STARTER, Status.CHALLENGER, "the first model", {})
+        return self._first(model, Origin.STARTER, "the first model")
+
+    def _start_unlabelled(self) -> Outcome:
+        """Without a model and labels enough: at least know how far each sensor can be believed."""
+        places = latest_sound(self.journal, self.job.unlabelled_seconds)
+        if not places:
+            return self._nothing(f"less than {self.job.unlabelled_seconds:g} s were heard; wait")
+        heard = from_stream(places, self.sound, self.journal, self.classes)
+        try:
+            model = learn_unlabelled(
+                heard.examples,
+                heard.hearing.grid,
+                heard.hearing.settings,
+                seed=self.job.seed,
+                n_components=self.job.components,
+            )
+        except UsageError as error:
+            return self._nothing(str(error))
+        return self._first(replace(model, usual=heard.usual), Origin.UNLABELLED, "nothing is labelled yet")
+
+    def _first(self, model: Model, origin: Origin, why: str) -> Outcome:
+        """Nothing is there that it could be worse than."""
+        added = self._add(model, origin, Status.CHALLENGER, why, {})
         if added.status is not Status.CHAMPION:
-            self.registry.promote(added.name, who="gemmed", why="the first model")
+            self.registry.promote(added.name, who="gemmed", why=why)
+        self.tell(NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)
         return Outcome.PASSED
 
     def _learned(self, examples: Examples, hearing: Hearing) -> Model:

@@ -1,8 +1,8 @@
-"""What the first model is learned from: recordings with labels, or a simulated site."""
+"""What the first model is learned from: recordings with labels, a simulated site, or what was heard without labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.events import Block, Cepstra, RecordingStarted
+from pipeline.events import Block, Cepstra, Gap, RecordingStarted
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.switching import Hearing
+from pipeline.sinks.journal import Journal
+from pipeline.sinks.sound import SoundStore
 from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
-from pipeline.training.examples import two_classes
+from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
 from pipeline.training.labels import Labels, read_labels
 from pipeline.training.passages import Passage, Stretch
 
-_RECORDINGS = 60
+_RECORDINGS = 40
+_PART_SECONDS = 10.0
+_MOST_UNLABELLED = 1500
 _UNHEARD = 500_000
 """Recordings of a simulated site from this number on: who plays the site from its beginning never comes so far."""
 
@@ -86,11 +90,74 @@ def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> 
     def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
         label = (HUMAN, HUMAN_WITH_ANIMAL)[numbers[name] % 2]
         made = record(site, _UNHEARD + numbers[name], label=label)
-        found, chain = Heard(name), Chain(Measuring(site.rate_hz), *listening(hearing.grid, hearing.settings))
         block = Block(0, made.samples, np.ones(len(made.samples), np.bool_))
-        started = RecordingStarted(name, site.rate_hz, tuple(map(str, range(1, len(made.samples) + 1))))
-        for fact in (*chain.push(started), *chain.push(block), *chain.flush()):
-            found.observe(fact)
-        return found, (Stretch(0, block.stop, label),)
+        return _listen(name, [block], hearing), (Stretch(0, block.stop, label),)
 
     return References(hearing, classes, tuple(numbers), heard)
+
+
+def _listen(name: str, sound: Iterable[Block | Gap], hearing: Hearing) -> Heard:
+    found, chain = Heard(name), Chain(Measuring(hearing.grid.rate_hz), *listening(hearing.grid, hearing.settings))
+    started = RecordingStarted(name, hearing.grid.rate_hz, tuple(map(str, range(1, hearing.n_sensors + 1))))
+    for item in (started, *sound):
+        for fact in chain.push(item):
+            found.observe(fact)
+    for fact in chain.flush():
+        found.observe(fact)
+    return found
+
+
+def latest_sound(journal: Journal, seconds: float) -> dict[str, tuple[int, int]]:
+    """From which sample to which of each recording the last so many seconds were heard; nothing if there are fewer."""
+    newest = journal.rows("SELECT rate_hz, sensors FROM recordings ORDER BY started_at DESC LIMIT 1")
+    places: dict[str, tuple[int, int]] = {}
+    for row in journal.rows(
+        "SELECT recording, start, stop, rate_hz FROM pieces JOIN recordings ON name = recording "
+        "WHERE file IS NOT NULL AND rate_hz = ? AND sensors = ? ORDER BY started_at DESC, start DESC",
+        (newest[0]["rate_hz"], newest[0]["sensors"]) if newest else (0, 0),
+    ):
+        _, stop = places.get(row["recording"], (0, row["stop"]))
+        places[row["recording"]] = row["start"], stop
+        seconds -= (row["stop"] - row["start"]) / row["rate_hz"]
+        if seconds <= 0:
+            return places
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """Segments of which nobody has said what they are, and what is usual."""
+
+    hearing: Hearing
+    examples: Examples
+    usual: Usual | None
+
+
+def from_stream(
+    places: Mapping[str, tuple[int, int]], sound: SoundStore, journal: Journal, classes: tuple[str, str]
+) -> Unlabelled:
+    """All of these stretches of sound, in parts of some seconds that stand for recordings."""
+    name = next(iter(places))
+    (row,) = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (name,))
+    hearing = Hearing.usual(row["rate_hz"], row["sensors"])
+    heard = [_listen(name, sound.read(name, *place), hearing) for name, place in places.items()]
+    rows = [(one.recording, fact) for one in heard for fact in one.cepstra]
+    rows = [rows[n] for n in evenly(len(rows), _MOST_UNLABELLED)]
+    part = round(_PART_SECONDS * row["rate_hz"])
+    parts = [(name, fact.span.start // part * part) for name, fact in rows]
+    number = {one: n for n, one in enumerate(dict.fromkeys(parts))}
+    if not rows:
+        raise UsageError("no sensor delivered a whole segment; check the sensors")
+    examples = Examples(
+        cepstra=np.stack([fact.values.reshape(len(fact.values), -1) for _, fact in rows]),
+        present=np.stack([fact.present for _, fact in rows]),
+        recording=np.array([number[one] for one in parts]),
+        start=np.array([fact.span.start for _, fact in rows]),
+        label=np.full(len(rows), -1),
+        recordings=tuple(
+            RecordingNote(f"{name}@{start}", {}, part, (start, start + part), f"{name}@{start}")
+            for name, start in number
+        ),
+        classes=classes,
+    )
+    return Unlabelled(hearing, examples, learn_usual([second for one in heard for second in one.measures]))

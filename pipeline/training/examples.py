@@ -46,7 +46,7 @@ class Examples:
     present: Mask  # (segments, sensors)
     recording: NDArray[np.int64]  # (segments,): place among `recordings`
     start: NDArray[np.int64]  # (segments,): first sample
-    label: NDArray[np.int64]  # (segments,): 0 or 1, place among `classes`
+    label: NDArray[np.int64]  # (segments,): 0 or 1, place among `classes`; -1 if nobody has said what is heard
     recordings: tuple[RecordingNote, ...]
     classes: tuple[str, str]
 

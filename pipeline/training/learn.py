@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from platform import python_version
 from typing import Any
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from pipeline import __version__
 from pipeline.errors import UsageError
+from pipeline.events import Mask
 from pipeline.grid import Grid
 from pipeline.learners import ArrayGEMMEDClassifier
-from pipeline.learners.array import fit_machine
+from pipeline.learners.array import ArraySensors, fit_machine
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_fusion import WeightedVotes, complete
 from pipeline.learners.array_screen import ArrayScreen
@@ -55,6 +57,42 @@ def learn(
     )
 
 
+def learn_unlabelled(
+    examples: Examples, grid: Grid, settings: dict[str, Any], *, seed: int, n_components: int = _COMPONENTS
+) -> Model:
+    """A model without classifiers: it cannot tell classes apart, but how far each sensor can be believed.
+
+    The labels of the examples are not looked at; their recordings are stretches that may judge each other.
+    """
+    components = _components(examples, n_components)
+    X = components.transform(examples.cepstra)
+    sensors = ArraySensors.learn(X, examples.recording, random_state=seed)
+    screen = ArrayScreen.learn(X / sensors.scales[:, None], sensors.delivered, examples.recording, sensors.folds)
+    nobody_doubts = np.ones(len(examples))
+    contradicts = [sensor.contradicts for sensor in sensors.evidence]
+    refusal = _refusals(examples.present, contradicts, sensors.delivered, nobody_doubts)
+    return Model(
+        grid=grid,
+        settings=settings,
+        classes=examples.classes,
+        means=components.means.astype(np.float32),
+        axes=(components.axes / sensors.scales[:, None, None]).astype(np.float32),
+        screen=screen,
+        machines=(None,) * len(components.means),
+        votes=WeightedVotes(1.0),
+        combined=None,
+        memory=Memory(examples.recording, examples.start, examples.label, sensors.delivered, nobody_doubts, refusal),
+        notes=_origin(examples, components, seed)
+        | {
+            "contamination": [float(sensor.contamination) for sensor in sensors.evidence],
+            "refused": _refused_shares(sensors.delivered, examples.present),
+            "wrong_labels": 0.0,
+            "doubted_recordings": [],
+            "validation": {"folds": 0},
+        },
+    )
+
+
 def _components(examples: Examples, n_components: int) -> ArrayComponents:
     try:
         return ArrayComponents.learn(examples.cepstra, examples.present, n_components)
@@ -76,22 +114,23 @@ def _memory(examples: Examples, learner: ArrayGEMMEDClassifier) -> Memory:
         label=examples.label,
         delivered=learner.delivered_,
         label_right=learner.label_right_,
-        refusal=_refusals(examples, learner),
+        refusal=_refusals(
+            examples.present,
+            [sensor.contradicts for sensor in learner.evidence_],
+            learner.delivered_,
+            learner.label_right_,
+        ),
     )
 
 
-def _refusals(examples: Examples, learner: ArrayGEMMEDClassifier) -> NDArray[np.int8]:
+def _refusals(
+    present: Mask, contradicts: Sequence[Mask], delivered: NDArray[np.float64], label_right: NDArray[np.float64]
+) -> NDArray[np.int8]:
     """Why a sensor's segment counts by half or less; the label comes first, for it concerns all sensors."""
-    refusal = np.full(examples.present.shape, Refusal.NONE, np.int8)
-    for s, evidence in enumerate(learner.evidence_):
-        contradicts = np.zeros(len(refusal), np.bool_)
-        known = np.isfinite(evidence.ratios)
-        if evidence.mixture is not None:
-            contradicts[known] = evidence.mixture.log_likelihood_ratio(evidence.ratios[known]) < 0
-        refused = learner.delivered_[:, s] <= 0.5
-        refusal[refused, s] = np.where(contradicts, Refusal.OTHERS, Refusal.OWN)[refused]
-    refusal[learner.label_right_ <= 0.5] = Refusal.LABEL
-    refusal[~examples.present] = Refusal.ABSENT
+    why = np.where(np.column_stack(contradicts), Refusal.OTHERS, Refusal.OWN)
+    refusal = np.where(delivered <= 0.5, why, Refusal.NONE).astype(np.int8)
+    refusal[label_right <= 0.5] = Refusal.LABEL
+    refusal[~present] = Refusal.ABSENT
     return refusal
 
 
@@ -100,19 +139,25 @@ def _notes(
 ) -> dict[str, Any]:
     doubted = np.unique(examples.recording[learner.label_right_ <= 0.5])
     parameters = {name: value for name, value in learner.get_params().items() if name != "random_state"}
+    return _origin(examples, components, seed) | {
+        "learner": {**parameters, "kernel_width": learner.width_, "cost": learner.C_},
+        "contamination": [float(share) for share in learner.contamination_],
+        "refused": _refused_shares(learner.posterior_, examples.present),
+        "wrong_labels": float(learner.wrong_labels_),
+        "doubted_recordings": [examples.recordings[r].name for r in doubted],
+    }
+
+
+def _origin(examples: Examples, components: ArrayComponents, seed: int) -> dict[str, Any]:
+    """Of what and with what a model was made."""
     power = components.power_kept(examples.cepstra, examples.present)
     return {
         "versions": {"gemmed": __version__, "python": python_version()}
         | {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "librosa", "numba")},
         "seed": seed,
-        "components": {"kept": int(learner.n_features_in_), "retained_power": power},
-        "learner": {**parameters, "kernel_width": learner.width_, "cost": learner.C_},
+        "components": {"kept": int(components.axes.shape[1]), "retained_power": power},
         "segments": len(examples),
         "recordings": [note.as_dict() for note in examples.recordings],
-        "contamination": [float(share) for share in learner.contamination_],
-        "refused": _refused_shares(learner.posterior_, examples.present),
-        "wrong_labels": float(learner.wrong_labels_),
-        "doubted_recordings": [examples.recordings[r].name for r in doubted],
     }
 
 

@@ -55,7 +55,7 @@ class Memory:
 
     recording: NDArray[np.int64]  # (segments,): place in the list of recordings
     start: NDArray[np.int64]  # (segments,): first sample
-    label: NDArray[np.int64]  # (segments,): place among the classes
+    label: NDArray[np.int64]  # (segments,): place among the classes, -1 for none
     delivered: NDArray[np.float64]  # (segments, sensors): posterior that the sensor delivered the scene
     label_right: NDArray[np.float64]  # (segments,): posterior that the label is right
     refusal: NDArray[np.int8]  # (segments, sensors)

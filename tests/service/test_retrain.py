@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.events import Block
+from pipeline.events import Block, Decision, RecordingStarted, Role
+from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.retrain import Job, Outcome, run
 from pipeline.simulation.options import site_of
@@ -104,7 +105,7 @@ def test_a_starter_is_champion_and_leaves_its_examples(begun):
     assert champion.origin is Origin.STARTER
     assert champion.facts["classes"] == ["human", "human_animal"]
     assert champion.facts["passages"] == 10
-    assert kinds(begun) == ["retraining_started", "model_promoted"]
+    assert kinds(begun) == ["retraining_started", "model_promoted", "retraining_finished"]
     assert len(list((begun / "examples").glob("reference-*.npz"))) == 10
 
 
@@ -132,3 +133,29 @@ def test_labels_in_the_stream_become_a_challenger(state):
     assert {note["recording"] for note in model.notes["recordings"]} >= {f"night@{start}" for start, _ in places}
     refused = (model.memory.refusal != Refusal.NONE) & (model.memory.refusal != Refusal.ABSENT)
     assert len(refusals) == refused.sum()
+
+
+def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
+    """A model that decides nothing and screens; it is champion, for nothing is there that it could be worse than."""
+    labels = ["human", "human_animal"] * 4
+    hear(tmp_path, "day", scenes(range(8), labels))
+    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=1000.0)) is Outcome.NOTHING
+    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=40.0)) is Outcome.PASSED
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        registry = Registry(tmp_path / "models", journal)
+        champion, model = registry.champion(), registry.load_champion()
+    assert champion is not None
+    assert champion.origin is Origin.UNLABELLED
+    assert model is not None
+    assert not model.decides
+    assert model.usual is not None
+    assert kinds(tmp_path)[-2:] == ["model_promoted", "retraining_finished"]
+    chain = whole_chain(model, Choices(health=False))
+    chain.push(RecordingStarted("new", RATE, tuple("1234")))
+    (scene,) = scenes([77], ["human"])
+    decisions = [fact for fact in chain.push(Block(0, scene, np.ones(4, np.bool_))) if isinstance(fact, Decision)]
+    assert len(decisions) == 10
+    for decision in decisions:
+        assert decision.outcome.label is None
+        assert set(decision.roles) == {Role.UNTRAINED}
+        assert np.isfinite(decision.verdicts.screened.p_values).all()
