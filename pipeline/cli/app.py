@@ -9,12 +9,16 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pipeline import __version__
 from pipeline.errors import GemmedError
+
+if TYPE_CHECKING:
+    from pipeline.service.settings import Settings
+    from pipeline.service.state import StateDirectory
 
 app = typer.Typer(
     name="gemmed",
@@ -67,6 +71,8 @@ def processes(jobs: int | None) -> int:
     return jobs or os.cpu_count() or 1
 
 
+_USUAL_FILE = Path("gemmed.toml")
+
 Recordings = Annotated[
     list[Path], typer.Argument(metavar="RECORDINGS", help="Sound files, or a directory of them.", show_default=False)
 ]
@@ -87,7 +93,36 @@ Alpha = Annotated[float, typer.Option(metavar="P", help="A sensor whose p-value 
 AlarmsPerDay = Annotated[
     float, typer.Option(metavar="N", help="So many false alarms p-values may give in a day, all sensors together.")
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Settings; gemmed.toml if that is here, else the defaults.", show_default=False),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Where the daemon keeps everything; else as the settings say.", show_default=False
+    ),
+]
 Resample = Annotated[bool, typer.Option("--resample", help="Convert files of another sample rate.")]
+
+
+def chosen_settings(config: Path | None, state: Path | None) -> Settings:
+    from pipeline.service.settings import read_settings
+
+    if config is None and _USUAL_FILE.exists():
+        config = _USUAL_FILE
+    settings = read_settings(config)
+    if state is None:
+        return settings
+    chosen = settings.model_copy(update={"storage": settings.storage.model_copy(update={"directory": state})})
+    chosen._path = settings.path
+    return chosen
+
+
+def state_directory(config: Path | None, state: Path | None) -> StateDirectory:
+    from pipeline.service.state import StateDirectory
+
+    return StateDirectory(chosen_settings(config, state).storage.directory)
 
 
 _CURES = {

@@ -10,6 +10,7 @@ import typer
 from pipeline.cli.app import (
     AlarmsPerDay,
     Alpha,
+    Config,
     Jobs,
     Mask,
     ModelDirectory,
@@ -17,11 +18,13 @@ from pipeline.cli.app import (
     Recordings,
     Resample,
     Seed,
+    State,
     app,
     at_least,
     errors_for_people,
     flowing,
     processes,
+    state_directory,
 )
 from pipeline.errors import UsageError
 
@@ -196,8 +199,13 @@ def train(
 @app.command()
 @flowing
 def replay(
-    recordings: Recordings,
-    model: ModelDirectory,
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RECORDINGS", help="Sound files, or a directory of them.", show_default=False),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
+    ] = None,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where decisions go, one JSON object a line; - for standard output.")
     ] = Path("decisions.jsonl"),
@@ -231,15 +239,33 @@ def replay(
     ] = None,
     jobs: Jobs = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard decisions of an earlier replay in FILE.")] = False,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Instead: decide again what a gemmed run decided, by its name, last or all, and compare every event.",
+        ),
+    ] = None,
+    config: Config = None,
+    state: State = None,
 ) -> None:
     """Decide about recorded sound; the same bytes every time.
 
     An interrupted replay continues when started again with the same options. Exit code 0: all was replayed; 3: some
-    sound could not be used; 4: nothing could be decided; 1: nothing was replayed; 130: interrupted.
+    sound could not be used; 4: nothing could be decided; 5: with --verify, something is decided otherwise; 1: nothing
+    was replayed; 130: interrupted.
     """
     from rich.console import Console
 
     with errors_for_people():
+        if verify is not None:
+            from pipeline.service.verify_command import run_verification
+
+            raise typer.Exit(run_verification(state_directory(config, state), verify, Console()))
+        if not recordings or model is None:
+            raise UsageError(
+                "recordings and --model are needed, or --verify RUN; for example: gemmed replay field --model model"
+            )
         from pipeline.service.assembly import Choices
         from pipeline.service.replay_command import run_replay
         from pipeline.service.what_if import changed

@@ -5,52 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import app, at_least, errors_for_people, flowing
+from pipeline.cli.app import (
+    Config,
+    State,
+    app,
+    at_least,
+    chosen_settings,
+    errors_for_people,
+    flowing,
+    state_directory,
+)
 from pipeline.errors import UsageError
 
-if TYPE_CHECKING:
-    from pipeline.service.settings import Settings
-    from pipeline.service.state import StateDirectory
-
-_USUAL_FILE = Path("gemmed.toml")
-
-Config = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Settings; gemmed.toml if that is here, else the defaults.", show_default=False),
-]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="Where the daemon keeps everything; else as the settings say.", show_default=False
-    ),
-]
 Who = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who says so; else who is logged in.", show_default=False)
 ]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for whoever reads it later.")]
-
-
-def _settings(config: Path | None, state: Path | None) -> Settings:
-    from pipeline.service.settings import read_settings
-
-    if config is None and _USUAL_FILE.exists():
-        config = _USUAL_FILE
-    settings = read_settings(config)
-    if state is None:
-        return settings
-    chosen = settings.model_copy(update={"storage": settings.storage.model_copy(update={"directory": state})})
-    chosen._path = settings.path
-    return chosen
-
-
-def _state(config: Path | None, state: Path | None) -> StateDirectory:
-    from pipeline.service.state import StateDirectory
-
-    return StateDirectory(_settings(config, state).storage.directory)
 
 
 @app.command()
@@ -80,7 +54,7 @@ def run(
         from pipeline.service.logs import start_logging
         from pipeline.sinks.jsonl import line
 
-        settings = _settings(config, state)
+        settings = chosen_settings(config, state)
         start_logging(settings.log.level, settings.log.format)
 
         def show(event: dict[str, object]) -> None:
@@ -104,7 +78,7 @@ def check(config: Config = None, state: State = None) -> None:
         from pipeline.service.check import check as findings
 
         console, fine = Console(), True
-        settings = _settings(config, state)
+        settings = chosen_settings(config, state)
         console.print(f"settings   fine  {settings.path or 'the defaults'}", soft_wrap=True, highlight=False)
         for finding in findings(settings):
             fine &= finding.fine
@@ -134,7 +108,7 @@ def status(
         from pipeline.service.status import show_status
         from pipeline.service.status import status as found_status
 
-        found = found_status(_state(config, state))
+        found = found_status(state_directory(config, state))
         if as_json:
             typer.echo(json.dumps(found))
         else:
@@ -177,7 +151,7 @@ def label(
 
         place = label_command.Place(event, at, lasting, recording, begin, end)
         label_command.run_label(
-            _state(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
+            state_directory(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
         )
 
 
@@ -197,5 +171,79 @@ def bundle(
 
         if out.is_dir():
             raise UsageError(f"--out={str(out)!r} is a directory; give a file, for example gemmed-support.zip")
-        run_bundle(_settings(config, state), out)
+        run_bundle(chosen_settings(config, state), out)
         typer.echo(f"written: {out}")
+
+
+models = typer.Typer(help="Which models there are, and which one decides.", no_args_is_help=True)
+app.add_typer(models, name="models")
+ModelName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Its name, or how that begins.")]
+
+
+@models.command("list")
+@flowing
+def models_list(config: Config = None, state: State = None) -> None:
+    """All models, the newest first: where each comes from, what it is now, and what the gate found."""
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.models_command import list_models
+
+        list_models(state_directory(config, state).path, Console())
+
+
+@models.command("show")
+@flowing
+def models_show(name: ModelName, config: Config = None, state: State = None) -> None:
+    """Everything about a model: what it was learned from, what it refused to learn from, and why it is what it is."""
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.models_command import show_model
+
+        show_model(state_directory(config, state).path, name, Console())
+
+
+@models.command("promote")
+@flowing
+def models_promote(
+    name: ModelName, who: Who = None, why: Why = "asked for", config: Config = None, state: State = None
+) -> None:
+    """Let a model decide; a daemon that runs takes it up between two segments."""
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.labelling import somebody
+        from pipeline.service.models_command import promote_model
+
+        promote_model(state_directory(config, state).path, name, Console(), who=who or somebody(), why=why)
+
+
+@models.command("rollback")
+@flowing
+def models_rollback(who: Who = None, why: Why = "asked for", config: Config = None, state: State = None) -> None:
+    """Let the model decide again that decided before the present one."""
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.labelling import somebody
+        from pipeline.service.models_command import roll_back
+
+        roll_back(state_directory(config, state).path, Console(), who=who or somebody(), why=why)
+
+
+@models.command("diff")
+@flowing
+def models_diff(
+    first: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A model.")],
+    second: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another one.")],
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """In what two models differ: what they learned from, how dirty it was, and how well they did."""
+    from rich.console import Console
+
+    with errors_for_people():
+        from pipeline.service.models_command import diff_models
+
+        diff_models(state_directory(config, state).path, first, second, Console())

@@ -30,7 +30,7 @@ class ConsoleView:
             self._row = []
         elif isinstance(event, Decision):
             self._decided(event)
-        elif isinstance(event, StateChanged):
+        elif isinstance(event, StateChanged) and event.state is not event.before:
             causes = f": {', '.join(event.causes)}; {'; '.join(event.cures)}" if event.causes else ""
             self._line(event.sample, f"sensor {event.sensor + 1} is {event.state}{causes}", _COLOURS[event.state])
         elif isinstance(event, AnomalyJudged):

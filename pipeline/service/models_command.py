@@ -116,7 +116,8 @@ def _described(one: Registered, registry: Registry) -> Iterator[str]:
     if compared:
         yield (
             f"score {_rate(compared['challenger'])}, of the champion {_rate(compared['champion'])}, on "
-            f"{compared['passages']} passages; difference {_rate(compared['difference'])}, p = {compared['p_worse']:.3f}"
+            f"{compared['passages']} passages; difference {_rate(compared['difference'])}, "
+            f"p = {compared['p_worse']:.3f}"
         )
 
 
