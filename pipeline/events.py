@@ -109,6 +109,14 @@ class SourceTrouble:
 
 
 @dataclass(frozen=True, slots=True)
+class FileHeard:
+    """The end of a file that arrived while listening, and of its recording: whoever knows it need not hear it again."""
+
+    identity: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Paced:
     """How fast sound came in by the clock of this machine, up to a sample: a device may run at half its rate."""
 

@@ -17,6 +17,7 @@ from pipeline.events import (
     Evidence,
     FaultClosed,
     FaultOpened,
+    FileHeard,
     Gap,
     ModelChanged,
     Notice,
@@ -101,6 +102,10 @@ class EventLines:
             "where": event.where,
             "message": event.message,
         }
+
+    @_describe.register
+    def _(self, event: FileHeard) -> dict[str, Any]:
+        return {"type": "file_heard", "identity": event.identity, "path": event.path}
 
     @_describe.register
     def _(self, event: Tick) -> dict[str, Any]:

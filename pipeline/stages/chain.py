@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.events import RecordingStarted
+from pipeline.events import FileHeard, RecordingStarted
 from pipeline.protocols import Stage
 
 
 class Chain:
     """Run stages in order; a fact that a stage does not accept travels past it.
 
-    A new recording flushes all stages first: nothing of one recording reaches into the next.
+    A new recording, and the end of a file, flush all stages first: nothing of one recording reaches beyond it.
     """
 
     accepts: type | tuple[type, ...] = object
@@ -20,7 +20,7 @@ class Chain:
         self.stages = stages
 
     def push(self, item: object, /) -> list[object]:
-        before = self.flush() if isinstance(item, RecordingStarted) else []
+        before = self.flush() if isinstance(item, RecordingStarted | FileHeard) else []
         return before + _run([item], self.stages)
 
     def flush(self) -> list[object]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
+from pipeline.events import Block, FileHeard, Gap, RecordingStarted, SourceTrouble, Tick
 
 
 @dataclass
@@ -50,6 +50,8 @@ class Played:
     recordings: list[Timeline] = field(default_factory=list)
     troubles: list[SourceTrouble] = field(default_factory=list)
     ticks: list[Tick] = field(default_factory=list)
+    heard: list[FileHeard] = field(default_factory=list)
+    position: int = 0
 
     @property
     def only(self):
@@ -60,20 +62,24 @@ class Played:
         """Blocks and gaps tile the time of a recording from sample 0 and come only after its start."""
         if isinstance(fact, RecordingStarted):
             self.recordings.append(Timeline(fact))
+            self.position = 0
         elif isinstance(fact, SourceTrouble):
             assert fact.where
             assert ";" in fact.message, f"no cure in {fact.message!r}"
             self.troubles.append(fact)
         elif isinstance(fact, Tick):
-            assert fact.sample == (self.recordings[-1].stop if self.recordings else 0)
+            assert fact.sample == self.position
             self.ticks.append(fact)
+        elif isinstance(fact, FileHeard):
+            self.heard.append(fact)
+            self.position = 0
         else:
             self._tile(fact)
 
     def _tile(self, fact):
         timeline = self.recordings[-1]
         assert fact.start == timeline.stop < fact.stop
-        timeline.stop = fact.stop
+        timeline.stop = self.position = fact.stop
         if isinstance(fact, Gap):
             assert fact.reason
             timeline.gaps.append(fact)
