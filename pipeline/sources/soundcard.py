@@ -26,7 +26,6 @@ _FORMAT = "s16le"
 _QUEUE_SECONDS = 5.0
 _OPEN_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
-_RATE_TOLERANCE = 0.05
 
 # Looking for new devices would close every stream of this process, so it is done only while there is none.
 _open_streams: set[Any] = set()
@@ -66,8 +65,7 @@ class SoundcardSource:
     The device is named by its index, its name or any part of its name that no other has; None is the default. PortAudio
     calls from a thread of its own, which only fills a queue of a few seconds: a driver that hangs in it, or in opening
     and closing, hangs nobody else. What does not fit into the queue is dropped and becomes a gap of as many samples.
-    Where the device itself lost samples, the gap is as long as its time stamps say, and at least one sample. A device
-    that delivers at another pace than `rate_hz`, measured over `rate_seconds`, is reported.
+    Where the device itself lost samples, the gap is as long as its time stamps say, and at least one sample.
     """
 
     def __init__(
@@ -80,16 +78,14 @@ class SoundcardSource:
         started_at: datetime | None = None,
         block_seconds: float = 0.1,
         tick_seconds: float = 1.0,
-        rate_seconds: float = 30.0,
     ) -> None:
         require("rate_hz", rate_hz, least=1)
         require("n_sensors", n_sensors, least=1)
         require("block_seconds", block_seconds, least=0.001)
         require("tick_seconds", tick_seconds, least=0.001)
-        require("rate_seconds", rate_seconds, least=0.001)
         self._capture = _Capture(device, rate_hz, n_sensors, block_seconds)
         self._started = RecordingStarted(recording, rate_hz, channel_names(n_sensors), started_at)
-        self._tape = _Tape(self._started, rate_seconds)
+        self._tape = _Tape(self._started)
         self._tick_seconds = tick_seconds
         self._facts = self._play()
 
@@ -169,10 +165,9 @@ class _Arrival:
 class _Tape:
     """Arrivals become blocks and gaps that tile the time of the recording; `position` is its next sample."""
 
-    def __init__(self, started: RecordingStarted, rate_seconds: float) -> None:
+    def __init__(self, started: RecordingStarted) -> None:
         self.position = 0
         self._name, self._rate_hz, self._n_sensors = started.recording, started.rate_hz, len(started.sensors)
-        self._pace = _Pace(started.rate_hz, rate_seconds)
         self._due_seconds: float | None = None
 
     def take(self, arrival: _Arrival) -> Iterator[Block | Gap | SourceTrouble]:
@@ -180,9 +175,6 @@ class _Tape:
         if arrival.overflow and self._due_seconds is not None:
             missing_seconds = arrival.adc_seconds - self._due_seconds
             yield from self._lose(max(1, round(missing_seconds * self._rate_hz) - arrival.dropped_before))
-        message = self._pace.check(self.position, arrival.adc_seconds)
-        if message:
-            yield SourceTrouble(self._name, message)
         samples = decode(arrival.data, _FORMAT, self._n_sensors)
         yield Block(self.position, samples, np.ones(self._n_sensors, np.bool_))
         self.position += arrival.frames
@@ -281,31 +273,6 @@ class _Capture:
             self.dropped += frames
         else:
             self.dropped, self._overflow = 0, False
-
-
-class _Pace:
-    """Whether as many samples come as the time stamps they bear leave room for."""
-
-    def __init__(self, rate_hz: int, over_seconds: float) -> None:
-        self._rate_hz, self._over_seconds = rate_hz, over_seconds
-        self._since: tuple[int, float] | None = None
-        self._reported = False
-
-    def check(self, position: int, adc_seconds: float) -> str | None:
-        """What is wrong with the pace, told when it goes wrong."""
-        since_position, since_seconds = self._since = self._since or (position, adc_seconds)
-        passed = adc_seconds - since_seconds
-        if passed < self._over_seconds:
-            return None
-        measured_hz = (position - since_position) / passed
-        wrong = abs(measured_hz / self._rate_hz - 1) > _RATE_TOLERANCE
-        known, self._reported, self._since = self._reported, wrong, (position, adc_seconds)
-        if known or not wrong:
-            return None
-        return (
-            f"delivers {measured_hz:.0f} samples per second, rate_hz={self._rate_hz} was asked for; "
-            "check the clock of the device, its cable, and what else uses the same bus"
-        )
 
 
 def _sounddevice() -> Any:

@@ -214,22 +214,6 @@ def test_what_nobody_takes_is_dropped_and_counted(card):
     assert lost + sum(block.samples.shape[1] for block in played.only.blocks) == 210 * PERIOD
 
 
-def test_a_device_at_half_rate_is_reported_once(card):
-    """It promises 16000 samples per second and delivers at most 8000; none of them is lost."""
-    recorder = card.record(samples=25 * PERIOD, rate_seconds=0.3)
-    recorder.until("RecordingStarted")
-    clock = threading.Event()
-    for period in range(25):
-        card.feed(numbered(1, first=period))
-        clock.wait(2 * PERIOD / RATE)
-    card.hang_up()
-    played = recorder.end()
-    (trouble,) = played.troubles
-    assert trouble.where == "soundcard"
-    assert "samples per second, rate_hz=16000 was asked for" in trouble.message
-    np.testing.assert_array_equal(played.only.samples, floats(numbered(25)))
-
-
 def test_an_unplugged_device_ends_with_an_error(card):
     """PortAudio's stream dies; what it delivered before was heard."""
     recorder = card.record("frail", samples=10**6)
@@ -343,7 +327,7 @@ def test_without_portaudio(tmp_path, monkeypatch):
         next(iter(source))
 
 
-@pytest.mark.parametrize("name", ["rate_hz", "n_sensors", "block_seconds", "tick_seconds", "rate_seconds"])
+@pytest.mark.parametrize("name", ["rate_hz", "n_sensors", "block_seconds", "tick_seconds"])
 def test_settings_have_a_least_value(name):
     with pytest.raises(SettingsError, match=f"{name}=0 must be at least"):
         SoundcardSource(**{"rate_hz": RATE, "n_sensors": 4} | {name: 0})
@@ -381,7 +365,7 @@ def arrival(n, *, at, overflow=False, dropped=0):
 
 def played_tape(*arrivals):
     started = RecordingStarted("card", 1000, ("1", "2"))
-    played, tape = Played(), _Tape(started, rate_seconds=60)
+    played, tape = Played(), _Tape(started)
     for fact in (started, *(fact for one in arrivals for fact in tape.take(one))):
         played.add(fact)
     return played
