@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,24 +34,12 @@ from pipeline.service.settings import FolderSource, Settings, differences, effec
 from pipeline.service.state import StateDirectory, new_run
 from pipeline.service.switching import Hearing, Switching
 from pipeline.service.systemd import Notifier
+from pipeline.service.watched import WatchedFolder
 from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
 
 _BEAT_SECONDS = 5.0
 _RECENT = 1000
-
-
-class Pages(Protocol):
-    """A source whose recordings one may end; `position` is the next sample."""
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def backlog_seconds(self) -> float: ...
-    def turn_page(self) -> None: ...
-    def stop(self) -> None: ...
 
 
 class Daemon:
@@ -121,10 +110,13 @@ class Daemon:
         self._board = Board(settings.array.sensors)
         self._all_observers: tuple[Observer, ...] = (self._recorder, self._board, *self._observers)
 
-    def _pages(self) -> LiveSource | Any:
-        settings = self.settings
-        if isinstance(settings.source, FolderSource):
-            return folder(settings, self._recorder.journal, self._name)
+    def _pages(self) -> LiveSource | WatchedFolder:
+        settings, source = self.settings, self.settings.source
+        if isinstance(source, FolderSource):
+            heard = self._recorder.journal.events(types=["file_heard"])
+            known = {event.body["identity"] for event in heard}
+            open_folder = partial(folder, settings, source)
+            return WatchedFolder(open_folder, known=known, name=self._name, patience=patience(settings))
         return LiveSource(
             door(settings),
             rate_hz=settings.array.rate_hz,
@@ -133,7 +125,7 @@ class Daemon:
             drop_oldest=settings.overload == "drop_oldest",
             recording_seconds=settings.storage.recording_seconds,
             name=self._name,
-            patience=patience(settings.source),
+            patience=patience(settings),
         )
 
     def _name(self, number: int) -> str:

@@ -9,9 +9,12 @@ from pipeline.service import settings as chosen
 from pipeline.service.live import Door, Patience
 
 _BLOCK_SECONDS = 0.1
+_TICK_SECONDS = 1.0
+"""A folder is asked at least so often whether to stop."""
 
 
-def patience(source: chosen.SimulatedSource | chosen.PcmSource | chosen.SoundcardSource) -> Patience:
+def patience(settings: chosen.Settings) -> Patience:
+    source = settings.source
     return Patience(
         tick_seconds=source.tick_seconds,
         stuck_seconds=source.stuck_seconds,
@@ -105,5 +108,17 @@ def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Doo
     return Door(name="simulated array", open=open_source, again=False)
 
 
-def folder(settings: chosen.Settings, journal: object, name: object) -> object:
-    raise NotImplementedError
+def folder(settings: chosen.Settings, source: chosen.FolderSource, known: set[str]) -> Source:
+    """Files that are dropped there, those aside that were heard before."""
+    from pipeline.sources.folder import FolderSource
+
+    return FolderSource(
+        source.path,
+        rate_hz=settings.array.rate_hz,
+        n_sensors=settings.array.sensors,
+        pattern=source.pattern,
+        resample=source.resample,
+        known=known,
+        settle_seconds=source.settle_seconds,
+        tick_seconds=min(source.tick_seconds, _TICK_SECONDS),
+    )

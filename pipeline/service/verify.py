@@ -23,7 +23,7 @@ from pipeline.sinks.jsonl import EventLines
 from pipeline.sinks.sound import SoundStore
 from pipeline.training.model import Model
 
-_NOT_DECIDED = {*map(str, NoticeKind), "source_trouble", "file_heard"}
+_NOT_DECIDED = {*map(str, NoticeKind), "source_trouble"}
 """Events that do not come out of the stages."""
 _FED = ("gap", "tick", "paced", "trust_changed", "model_changed")
 
