@@ -68,6 +68,8 @@ check() {
     command -v systemd-sysusers >/dev/null || die "needs systemd, whose service it makes; on Debian: apt-get install systemd"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
         || die "$python is older than 3.11 or does not run; give a newer one with --python"
+    [ -n "$root" ] || "$python" -c 'import sys; sys.exit(sys.base_prefix.split("/")[1] in ("home", "root"))' \
+        || die "$python lives in a home, which the service does not see; give another with --python, as /usr/bin/python3"
     case $source in
         *.whl) [ -f "$source" ] || die "$source is no file; give a wheel" ;;
         *) [ -f "$source/pyproject.toml" ] || die "$source is no checkout of gemmed; give one, or a wheel" ;;
