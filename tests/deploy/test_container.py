@@ -6,6 +6,7 @@ made for real by the tests of install.sh.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tomllib
@@ -85,3 +86,17 @@ def test_it_runs_as_nobody_special_and_keeps_its_state():
     assert useradd[-1] == user == "gemmed"
     assert f"--owner={user}" in directories
     assert arguments("VOLUME")[0] in directories
+
+
+def test_its_commands_are_those_of_the_program():
+    """What it starts, what its health check asks, with the settings that were copied."""
+    from pipeline.cli import app
+
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    started = [*json.loads(arguments("ENTRYPOINT")[0]), *json.loads(arguments("CMD")[0])]
+    asked = json.loads(arguments("HEALTHCHECK")[0].partition("CMD ")[2])
+    for name, command, *options in (started, asked):
+        assert name in scripts
+        assert command in known
+        assert options == ["--config", arguments("COPY")[-1].split()[-1]]
