@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from pipeline import __version__
-from pipeline.errors import GemmedError
+from pipeline.errors import GemmedError, SettingsError
 
 if TYPE_CHECKING:
     from pipeline.service.settings import Settings
@@ -139,7 +139,8 @@ _CURES = {
 class errors_for_people:
     """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
 
-    def __init__(self, *, continues: bool = True) -> None:
+    def __init__(self, *, continues: bool = True, unusable_settings: int = 1) -> None:
+        self._unusable_settings = unusable_settings
         self._after = "the same command continues" if continues else "nothing was stored"
 
     def __enter__(self) -> None:
@@ -154,6 +155,8 @@ class errors_for_people:
             place = f"{error.filename}: " if error.filename else ""
             cure = _CURES.get(error.errno or 0, "give a directory that can be written to")
             _complain(f"{place}{error.strerror}; {cure}")
+        elif isinstance(error, SettingsError):
+            _complain(str(error), self._unusable_settings)
         elif isinstance(error, GemmedError):
             _complain(str(error))
         elif isinstance(error, KeyboardInterrupt):
@@ -161,6 +164,6 @@ class errors_for_people:
             raise typer.Exit(130) from error
 
 
-def _complain(message: str) -> NoReturn:
+def _complain(message: str, code: int = 1) -> NoReturn:
     typer.echo(f"gemmed: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)

@@ -44,9 +44,9 @@ def run(
     Without settings it hears a simulated array of four sensors that fail now and then, and trains a first model while
     it already tells how the sensors are. SIGTERM or Ctrl-C ends it cleanly, SIGHUP reads the settings again. Killed at
     any moment, it goes on at the next start. Exit code 0: it was stopped or the sound ended; 1: it could not start or
-    go on.
+    go on; 2: the settings cannot be used, and trying again would not help.
     """
-    with errors_for_people():
+    with errors_for_people(unusable_settings=2):
         from rich.console import Console
 
         from pipeline.service.console import ConsoleView
