@@ -19,7 +19,7 @@ from tests.conftest import component
 ROOT = Path(__file__).parents[1]
 
 
-def gemmed(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+def gemmed(*arguments: str, timeout: float = 300, **options) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pipeline.cli", *arguments],
@@ -27,7 +27,7 @@ def gemmed(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=ROOT,
         env=environment,
-        timeout=300,
+        timeout=timeout,
         **options,
     )
 

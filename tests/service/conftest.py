@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,16 @@ def decisions(model, unseen, tmp_path_factory) -> Path:
     done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), "--alpha", str(ALPHA))
     assert done.returncode == 0, done.stderr
     return out
+
+
+@pytest.fixture(scope="session")
+def other_models(model, tmp_path_factory) -> list[Path]:
+    """Two more for the same array: one weighs its sensors as if each knew it all, one has never learned of sensor 1."""
+    from pipeline.learners.array_fusion import WeightedVotes
+    from pipeline.training.model import Model
+
+    first, directory = Model.load(model), tmp_path_factory.mktemp("models")
+    other = 1.0 if first.votes.dependence < 0.5 else 0.0
+    replace(first, votes=WeightedVotes(other)).save(directory / "weighing")
+    replace(first, machines=(None, *first.machines[1:])).save(directory / "deaf")
+    return [directory / "weighing", directory / "deaf"]

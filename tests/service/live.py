@@ -1,0 +1,118 @@
+"""A daemon in a process of its own, fed through its standard input, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from pipeline.simulation import Site, record
+from pipeline.simulation.faults import FaultPlan, parse_kinds
+
+PATIENCE = 60.0
+Event = dict[str, Any]
+
+
+def settings(
+    directory: Path, *, model: Path | None, rate_hz: int = 4000, source: str = 'kind = "pcm"', more: str = ""
+) -> Path:
+    """A file of settings for a daemon that keeps everything in a directory, and learns nothing unless asked to."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "gemmed.toml"
+    training = f'enabled = false\nmodel = "{model}"' if model else "enabled = false"
+    parts = [
+        f'[array]\nrate = "{rate_hz} Hz"',
+        f"[source]\n{source}",
+        '[storage]\ndirectory = "state"\nleast_free = "1 MB"',
+    ]
+    if "[training]" not in more:
+        parts.append(f"[training]\n{training}")
+    if "[buffer]" not in more:
+        parts.append('[buffer]\noverload = "wait"')
+    file.write_text("\n".join([*parts, more]) + "\n")
+    return file
+
+
+class Running:
+    """A `gemmed run` and the events it has told so far, in order."""
+
+    def __init__(self, config: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "pipeline.cli", "run", "--events", "--config", str(config), *options]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=config.parent
+        )
+        self.events: list[Event] = []
+        self.errors = b""
+        self._queue: Queue[Event | None] = Queue()
+        self._threads = [Thread(target=self._read, daemon=True), Thread(target=self._read_errors, daemon=True)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            self._queue.put(json.loads(text))
+        self._queue.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self.errors += text
+
+    def feed(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def until(self, wanted: Callable[[Event], bool]) -> Event:
+        """Wait for an event; fails if the daemon ends before, or takes too long."""
+        while True:
+            try:
+                event = self._queue.get(timeout=PATIENCE)
+            except Empty:
+                raise AssertionError(f"not told within {PATIENCE} s; {self.errors.decode()}") from None
+            assert event is not None, f"the daemon ended; {self.errors.decode()}"
+            self.events.append(event)
+            if wanted(event):
+                return event
+
+    def told(self, kind: str) -> Event:
+        return self.until(lambda event: event["type"] == kind)
+
+    def end(self) -> int:
+        """No more sound; the exit code."""
+        assert self.process.stdin is not None
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(PATIENCE)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        while (event := self._queue.get_nowait()) is not None:
+            self.events.append(event)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+
+def simulated_sound(seconds: float, *, rate_hz: int = 4000, seed: int = 5) -> np.ndarray:
+    """What four sensors hear that fail a tenth of the time, as 16-bit numbers, (samples, sensors)."""
+    site = Site(
+        seed=seed,
+        rate_hz=rate_hz,
+        duration_seconds=14.0,
+        faults=FaultPlan(parse_kinds("all", n_sensors=4), (0.1,) * 4, 5.0),
+    )
+    scenes: Iterable[int] = range(int(seconds // 14) + 1)
+    sound = np.concatenate([record(site, number).samples for number in scenes], axis=1)
+    return np.rint(sound[:, : round(seconds * rate_hz)].T * 32768).astype("<i2")
