@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.conditions import Cause
-from pipeline.events import Evidence, FaultClosed, FaultOpened, Mask
+from pipeline.events import Evidence, FaultClosed, FaultOpened, Mask, Numbers
 from pipeline.health import together_checks
 from pipeline.health.checks import LONGEST_SECONDS, Check, History
 from pipeline.health.measures import Measures
@@ -147,22 +147,27 @@ class _Watch:
         return self.active | (self._against > 0)
 
     def look(self, history: History, usual: Usual) -> None:
-        now, values = history[-1], self.check.value(history, usual)
+        values = self.check.value(history, usual)
         self._second = max(self._second, history[0].stop - history[0].start)
         out = self.check.out_of_limits(values, self.active) & (self._blind_seconds == 0)
         self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
-        fresh = out & (self._against == 0) & ~self.active
-        self._since[fresh] = self.check.began(history, values)[fresh]
-        self._worst[fresh] = values[fresh]
-        told = out & ~np.isnan(values)
-        self._until[told] = now.stop
-        worse = np.minimum if self.check.below else np.maximum
-        self._worst[told] = worse(self._worst[told], values[told])
+        if out.any():
+            self._note(out, values, history)
         self._against = np.where(out, self._against + 1, 0)
         self._for = np.where(out, 0, self._for + 1)
         opens = ~self.active & (self._against >= self.check.confirm_seconds)
         closes = self.active & (self._for >= self.check.clear_seconds)
         self.active = (self.active | opens) & ~closes
+
+    def _note(self, out: Mask, values: Numbers, history: History) -> None:
+        """Since when, until when and how badly."""
+        fresh = out & (self._against == 0) & ~self.active
+        self._since[fresh] = self.check.began(history, values)[fresh]
+        self._worst[fresh] = values[fresh]
+        told = out & ~np.isnan(values)
+        self._until[told] = history[-1].stop
+        worse = np.minimum if self.check.below else np.maximum
+        self._worst[told] = worse(self._worst[told], values[told])
 
     def forget(self, sensor: int) -> None:
         """As if nothing had been found; and what it looks back upon now does not count."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.events import Mask, Numbers, Samples
 from pipeline.health.together import Relations
+
+Bins: TypeAlias = NDArray[np.intp]
 
 BANDS_HZ = ((20.0, 150.0), (300.0, 900.0))
 """Rumble, and where neither wind nor the pulse of insects reaches; both exist at every sample rate."""
@@ -33,7 +35,7 @@ _SPIKE_MARGIN = 4.0
 _MOST_CANDIDATES = 1000
 _TONE_TO_NOISE = 10.0
 _SPIKE_NEIGHBOURS = 8
-_AROUND = np.delete(np.arange(2 * _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
+_AROUND = np.delete(np.arange(-_SPIKE_NEIGHBOURS, _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
 _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
@@ -79,15 +81,15 @@ def measure(
     samples = np.clip(samples, -_LARGEST, _LARGEST)
     columns: dict[str, Any] = {name: np.full(len(samples), np.nan) for name in _SINGLE}
     columns["missing"] = 1 - delivered.mean(axis=1)
+    whole = np.asarray(delivered.all(axis=1))
     for sensor in np.flatnonzero(columns["missing"] <= _MOST_MISSING):
-        x = samples[sensor, delivered[sensor]].astype(np.float64)
+        x = (samples[sensor] if whole[sensor] else samples[sensor, delivered[sensor]]).astype(np.float64)
         columns["offset"][sensor] = x.mean()
         columns["level_db"][sensor] = level_db(x)
         columns["values"][sensor] = distinct_values(x)
         columns["at_rail"][sensor], columns["clipped"][sensor] = clipped_shares(x)
         columns["pauses"][sensor] = pauses_share(x, rate_hz)
         columns["spikes"][sensor] = count_spikes(x)
-    whole = delivered.all(axis=1)
     floors = np.full((len(samples), len(BANDS_HZ)), np.nan)
     if whole.any():
         sound = samples[whole]
@@ -134,8 +136,11 @@ def pauses_share(x: Numbers, rate_hz: int) -> float:
     full scale it is clipped.
     """
     steps = np.abs(np.diff(x))
-    runs = runs_of(steps == 0)
-    runs = runs[runs[:, 1] - runs[:, 0] + 1 >= max(round(_SHORTEST_PAUSE_SECONDS * rate_hz), 12)]
+    still, shortest = steps == 0, max(round(_SHORTEST_PAUSE_SECONDS * rate_hz), 12)
+    if np.count_nonzero(still) + 1 < shortest:
+        return 0.0
+    runs = runs_of(still)
+    runs = runs[runs[:, 1] - runs[:, 0] + 1 >= shortest]
     if not len(runs):
         return 0.0
     quantum = steps[steps > 0].min(initial=np.inf)
@@ -153,13 +158,15 @@ def runs_of(flags: Mask) -> NDArray[np.int64]:
 
 def count_spikes(x: Numbers) -> int:
     """Single samples several times as far out as anything around them: what rings is sound, a spike does not."""
-    rise, fall = x[1:-1] - x[:-2], x[1:-1] - x[2:]
-    least = np.minimum(np.abs(rise), np.abs(fall))
-    candidates = np.flatnonzero((rise * fall > 0) & (least > _LEAST_SPIKE)) + 1
-    candidates = candidates[:_MOST_CANDIDATES]
-    around = np.pad(x, _SPIKE_NEIGHBOURS, mode="edge")[candidates[:, None] + _AROUND]
-    middle = np.median(around, axis=1)
-    furthest = np.abs(around - middle[:, None]).max(axis=1)
+    steps = np.diff(x)
+    large = np.abs(steps) > _LEAST_SPIKE
+    candidates = np.flatnonzero(large[:-1] & large[1:]) + 1
+    candidates = candidates[steps[candidates - 1] * steps[candidates] < 0][:_MOST_CANDIDATES]
+    if not len(candidates):
+        return 0
+    around = np.sort(x[np.clip(candidates[:, None] + _AROUND, 0, len(x) - 1)], axis=1)
+    middle = around[:, _SPIKE_NEIGHBOURS - 1 : _SPIKE_NEIGHBOURS + 1].mean(axis=1)
+    furthest = np.maximum(middle - around[:, 0], around[:, -1] - middle)
     return int((np.abs(x[candidates] - middle) > _SPIKE_MARGIN * furthest).sum())
 
 
@@ -178,19 +185,27 @@ def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:
 def _harmonic_ratio(power: Numbers, mains_hz: float, bin_hz: float) -> float:
     """A tone fills the five bins of the window's main lobe; 6 to 20 Hz away on either side lies its neighbourhood."""
     humming, standing_out = 0.0, 0
-    near, far = round(6 / bin_hz), round(20 / bin_hz)
-    for harmonic in range(1, _HARMONICS + 1):
-        centre = round(harmonic * mains_hz / bin_hz)
-        if centre + far >= len(power):
-            break
-        tone = float(power[centre - 2 : centre + 3].sum())
-        around = power[centre - far : centre - near].sum() + power[centre + near : centre + far].sum()
-        usual = 5 * float(around) / (2 * (far - near))
+    bins = _harmonic_bins(mains_hz, bin_hz, len(power))
+    tones, below, above = (power[some].sum(axis=1) for some in bins)
+    n_around = bins[1].shape[1] + bins[2].shape[1]
+    for tone, around in zip(tones.tolist(), (below + above).tolist(), strict=True):
+        usual = 5 * around / n_around
         if tone > _TONE_TO_NOISE * usual:
             humming += tone - usual
             standing_out += 1
+    if standing_out < 3:
+        return 0.0
     rest = float(power[1:].sum()) - humming
-    return humming / max(rest, 1e-3 * humming) if standing_out >= 3 else 0.0
+    return humming / max(rest, 1e-3 * humming)
+
+
+@lru_cache(maxsize=8)
+def _harmonic_bins(mains_hz: float, bin_hz: float, n_bins: int) -> tuple[Bins, Bins, Bins]:
+    """(harmonics, bins): those of the tone, and of its neighbourhood below and above."""
+    near, far = round(6 / bin_hz), round(20 / bin_hz)
+    centres = np.array([round(harmonic * mains_hz / bin_hz) for harmonic in range(1, _HARMONICS + 1)])[:, None]
+    centres = centres[centres[:, 0] + far < n_bins]
+    return centres + np.arange(-2, 3), centres + np.arange(-far, -near), centres + np.arange(near, far)
 
 
 def floors_db(sound: Samples, rate_hz: int) -> Numbers:

@@ -126,8 +126,13 @@ def _framed(samples: Floats, rate_hz: int) -> Floats:
     largest: Floats = np.abs(samples).max(axis=1, keepdims=True)
     scaled = samples / np.maximum(largest, np.float32(1e-30))
     frames = np.lib.stride_tricks.sliding_window_view(scaled, 2 * hop, axis=1)[:, ::hop]
-    tapered: Floats = np.multiply(frames, np.hanning(2 * hop + 1)[:-1], dtype=np.float32)
+    tapered: Floats = np.multiply(frames, _taper(2 * hop), dtype=np.float32)
     return tapered
+
+
+@lru_cache(maxsize=8)
+def _taper(length: int) -> Floats:
+    return np.hanning(length + 1)[:-1].astype(np.float32)
 
 
 def _used_bins(rate_hz: int) -> tuple[int, int]:
@@ -136,13 +141,19 @@ def _used_bins(rate_hz: int) -> tuple[int, int]:
     return math.ceil(_LOWEST_HZ / width_hz), int(min(_HIGHEST_HZ, 0.45 * rate_hz) / width_hz) + 1
 
 
+@lru_cache(maxsize=8)
+def _band_edges(first: int, beyond: int) -> Indices:
+    """Where bands begin and end, counted from the first frequency that is used."""
+    return np.unique(np.round(np.geomspace(first, beyond, _N_BANDS + 1)).astype(np.intp)) - first
+
+
 def _whitened(frames: Floats, rate_hz: int) -> tuple[Spectra, Floats]:
     """Spectra (sensors, frames, bins) of unit power that are flat over bands; (frames, sensors) levels over quiet."""
     from scipy.fft import rfft
 
     first, beyond = _used_bins(rate_hz)
     used = rfft(frames, axis=2)[:, :, first:beyond]
-    edges = np.unique(np.round(np.geomspace(first, beyond, _N_BANDS + 1)).astype(np.intp)) - first
+    edges = _band_edges(first, beyond)
     widths = np.diff(edges)
     power = np.add.reduceat(used.real**2 + used.imag**2, edges[:-1], axis=2) + _NOTHING
     white = np.zeros((*used.shape[:2], beyond), np.complex64)
@@ -159,8 +170,9 @@ def _likeness(white: Spectra, pairs: Indices) -> tuple[Floats, Floats, Floats]:
     size = next_fast_len(_FINER * 2 * white.shape[2], real=True)
     step_seconds = 2 * HOP_SECONDS / size
     reach = round(LARGEST_LAG_SECONDS / step_seconds)
-    cross = irfft(white[second] * white[first].conj(), n=size, axis=2) * np.float32(size / 2)
+    cross = irfft(white[second] * white[first].conj(), n=size, axis=2)
     near = np.concatenate([cross[:, :, -reach:], cross[:, :, : reach + 1]], axis=2)
+    near *= np.float32(size / 2)
     at = np.abs(near).argmax(axis=2)
     peak = np.take_along_axis(near, at[:, :, None], axis=2)[:, :, 0]
     lag = ((at - reach) * step_seconds).astype(np.float32)
@@ -233,14 +245,20 @@ def _shortened(white: Spectra) -> Spectra:
     n_bins = white.shape[1]
     size = 4 * n_bins  # twice the samples that are needed, so that straight lines between them will do
     sound = irfft(white, n=size, axis=1)
-    at = np.clip(np.outer(1 + _STRETCHES, np.arange(size) - size // 2) + size // 2, 0, size - 2)
-    first = at.astype(np.intp)
-    between = (at - first).astype(np.float32)
+    first, between = _shortened_places(size)
     shorter = np.stack([row[first] * (1 - between) + row[first + 1] * between for row in sound], axis=1)
     spectra = rfft(shorter, axis=2)[:, :, :n_bins]
     power = (spectra.real**2 + spectra.imag**2).sum(axis=2, keepdims=True) + _NOTHING
     unit: Spectra = spectra / np.sqrt(power)
     return unit
+
+
+@lru_cache(maxsize=2)
+def _shortened_places(size: int) -> tuple[Indices, Floats]:
+    """(stretches, samples): which sample comes before each of a shortened frame, and how far behind it that lies."""
+    at = np.clip(np.outer(1 + _STRETCHES, np.arange(size) - size // 2) + size // 2, 0, size - 2)
+    first = at.astype(np.intp)
+    return first, (at - first).astype(np.float32)
 
 
 def _largest(cross: Spectra) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import TypeAlias
 
@@ -32,6 +33,8 @@ Found: TypeAlias = dict[int, Evidence]
 
 HISTORY = 10
 """No check looks further back than so many windows."""
+_once_a_window = lru_cache(maxsize=8 * HISTORY)
+"""A window is looked back upon in many seconds; what it says by itself is found in the first of them."""
 
 MOST_REFERENCES = 600
 _NEIGHBOURS = 3
@@ -158,49 +161,59 @@ def polarity(history: Sequence[Relations]) -> Found:
     agreement, weight = _agreement(history[-_SIGN_WINDOWS:])
     for sensor in range(len(agreement)):
         others = np.flatnonzero(weight[sensor] > 0.05)
+        if len(others) < 2 or not (agreement[sensor, others] < -_SIGN).all():
+            continue
         among = agreement[np.ix_(others, others)][np.triu_indices(len(others), 1)]
-        if len(others) >= 2 and (agreement[sensor, others] < -_SIGN).all() and (among > _SIGN).all():
+        if (among > _SIGN).all():
             found[sensor] = {"agreement": float(agreement[sensor, others].mean()), "with_sensors": len(others)}
     return found
 
 
 def unrelated(history: Sequence[Relations]) -> Found:
     """A sensor hears nothing of what others hear together."""
-    found: Found = {}
     recent = history[-_DEAF_WINDOWS:]
-    for sensor in range(recent[0].n_sensors if recent else 0):
-        witnessed, heard = zip(*(_witnessed(window, sensor) for window in recent), strict=True)
-        n_witnessed, n_heard = np.sum(witnessed), np.sum(heard)
-        n_windows = sum(frames.any() for frames in witnessed)
-        if n_windows >= 4 and n_witnessed >= _DEAF_FRAMES and n_heard <= _DEAF_SHARE * n_witnessed:
-            activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
-            # Somebody who is far away is heard by those near him only: no wonder then.
-            everyone = sum(
-                int((frames & _all_others(one, sensor)).sum()) for one, frames in zip(recent, witnessed, strict=True)
-            )
-            if activity_db > _ACTIVE_DB or everyone >= _DEAF_FRAMES:
-                found[sensor] = {"others_heard": int(n_witnessed), "heard": int(n_heard), "activity_db": activity_db}
+    if not recent:
+        return {}
+    seen = [_witnessed(window) for window in recent]
+    n_witnessed, n_heard, n_everyone = np.sum([(one.witnessed, one.heard, one.by_all) for one in seen], axis=0)
+    n_windows = np.sum([one.witnessed > 0 for one in seen], axis=0)
+    deaf = (n_windows >= 4) & (n_witnessed >= _DEAF_FRAMES) & (n_heard <= _DEAF_SHARE * n_witnessed)
+    found: Found = {}
+    for sensor in np.flatnonzero(deaf).tolist():
+        activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
+        # Somebody who is far away is heard by those near him only: no wonder then.
+        if activity_db > _ACTIVE_DB or n_everyone[sensor] >= _DEAF_FRAMES:
+            others_heard, heard = int(n_witnessed[sensor]), int(n_heard[sensor])
+            found[sensor] = {"others_heard": others_heard, "heard": heard, "activity_db": activity_db}
     return found
 
 
-def _all_others(window: Relations, sensor: int) -> Mask:
-    """Frames that all other sensors hear, with delays that add up."""
-    return np.asarray(np.isfinite(np.delete(window.arrival_seconds, sensor, axis=1)).all(axis=1))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Witnessed:
+    """Frames in which the others clearly hear something, (sensors,) each."""
+
+    witnessed: Indices
+    heard: Indices
+    """Of these, those in which the sensor does, too;"""
+    by_all: Indices
+    """and those in which all others do, with delays that add up."""
 
 
-def _witnessed(window: Relations, sensor: int) -> tuple[Mask, Mask]:
-    """Frames in which others clearly hear something, and of these those in which the sensor does, too."""
-    mine = (window.pairs == sensor).any(axis=1)
-    likeness = np.abs(window.correlation)
-    own, others = likeness[:, mine].max(axis=1, initial=0), likeness[:, ~mine].max(axis=1, initial=0)
+@_once_a_window
+def _witnessed(window: Relations) -> _Witnessed:
+    mine = (window.pairs[:, :, None] == np.arange(window.n_sensors)).any(axis=1)  # (pairs, sensors)
+    likeness = np.abs(window.correlation)[:, :, None]
+    own, others = (np.where(which, likeness, 0).max(axis=1, initial=0) for which in (mine, ~mine))
+    placed = np.isfinite(window.arrival_seconds)
+    others_placed = placed.sum(axis=1, keepdims=True) - placed
     if window.n_sensors > 3:
         # Drops on two housings sound alike, too, but the delays between three of them do not add up.
-        agreed = np.isfinite(np.delete(window.arrival_seconds, sensor, axis=1)).sum(axis=1) >= 3
-        others = np.where(agreed, others, 0)
-    heard = np.isfinite(window.lag_seconds[:, mine]).any(axis=1)
+        others = np.where(others_placed >= 3, others, 0)
+    heard = (np.isfinite(window.lag_seconds)[:, :, None] & mine).any(axis=1)
     # At low rates chance alone makes noises alike: not heard then means little.
-    witnessed: Mask = window.known[sensor] & (others > _WITNESSED) & (heard | (own < _FAINT * others))
-    return witnessed, witnessed & heard
+    witnessed = window.known & (others > _WITNESSED) & (heard | (own < _FAINT * others))
+    by_all = witnessed & (others_placed == window.n_sensors - 1)
+    return _Witnessed(witnessed.sum(axis=0), (witnessed & heard).sum(axis=0), by_all.sum(axis=0))
 
 
 def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int] = ()) -> Found:
@@ -211,11 +224,12 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     """
     if not history or not _HEARD_BY <= history[-1].n_sensors <= ALL_PAIRS_UP_TO:
         return {}  # the delays of fewer fit too many places, and of more there are too many pairs to try
-    sounds = _sounds(history[-HISTORY:])
-    recent = sounds.seconds >= EVERY_SECONDS * (len(history[-HISTORY:]) - _SWAP_SECONDS)
+    windows = history[-HISTORY:]
+    sounds = _sounds(windows)
+    recent = sounds.seconds >= EVERY_SECONDS * (len(windows) - _SWAP_SECONDS)
     if recent.sum() < _SWAP_EVENTS or sounds[recent].lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
-    now = _nearness(sounds.arrival_seconds, known)
+    now = np.concatenate([_nearness_of(window, known) for window in windows])
     if np.median(now[recent]) < known.radius_seconds or sounds.blur[recent].mean(axis=0).max() > _BLUR_OF_SWAPPED:
         return {}
     improvements = _improvements(sounds, now, recent, known)
@@ -249,24 +263,23 @@ def _stretched(recent: Sequence[Relations]) -> Found:
 
 
 def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
-    longest = history[-max(_RATE_WINDOWS) :]
-    sounds = _sounds(longest)
-    if len(sounds) < _RATE_EVENTS or len(known.arrival_seconds) < _NEIGHBOURS:
+    if len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
     for n_windows in _RATE_WINDOWS:
-        latest = sounds[sounds.seconds >= EVERY_SECONDS * (len(longest) - n_windows)]
-        if len(latest) >= _RATE_EVENTS and latest.lasting_seconds > 2 and (found := _drifting(latest, known)):
+        windows = history[-n_windows:]
+        sounds = _sounds(windows)
+        if len(sounds) >= _RATE_EVENTS and sounds.lasting_seconds > 2 and (found := _drifting(windows, sounds, known)):
             return found
     return {}
 
 
-def _drifting(sounds: _Sounds, known: Usual) -> Found:
+def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Found:
     """The sensor that is most blurred, if its lateness grows along a line and nothing else explains it."""
     blur = sounds.blur.mean(axis=0)
     sensor, radius = int(np.argmax(blur)), known.radius_seconds
     if blur[sensor] < _BLUR_OF_DRIFT:
         return {}
-    late, miss = _lateness(sounds.arrival_seconds, sensor, known)
+    late, miss = np.concatenate([_lateness(window, sensor, known) for window in windows], axis=1)
     told = np.isfinite(late)
     if len(np.unique(sounds.seconds[told] // EVERY_SECONDS)) < _RATE_LEAST or np.median(miss[told]) > radius:
         return {}
@@ -289,11 +302,13 @@ def _line(seconds: Numbers, late: Numbers) -> tuple[float, float, float]:
     return slope, at_end, error
 
 
-def _lateness(rows: Floats, sensor: int, known: Usual) -> tuple[Numbers, Numbers]:
-    """How late a sensor hears sounds that the others hear from a usual place, NaN if it is not; how far from it."""
+@_once_a_window
+def _lateness(window: Relations, sensor: int, known: Usual) -> Numbers:
+    """(2, sounds) how late a sensor hears what the others hear from a usual place, NaN if they do not; how far off."""
+    rows = _sounds_of(window).arrival_seconds
     references = known.arrival_seconds[np.isfinite(known.arrival_seconds[:, sensor])]
     if len(references) < _NEIGHBOURS:
-        return np.full(len(rows), np.nan), np.full(len(rows), np.inf)
+        return np.array([np.full(len(rows), np.nan), np.full(len(rows), np.inf)])
     others, there = _without(rows, sensor), _without(references, sensor)
     distances = _distances(others, there)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBOURS]
@@ -302,7 +317,7 @@ def _lateness(rows: Floats, sensor: int, known: Usual) -> tuple[Numbers, Numbers
     late = np.full(len(rows), np.nan)
     began = np.nanmean(others[told, None] - there[nearest[told]], axis=2)
     late[told] = np.median(rows[told, None, sensor] - references[nearest[told], sensor] - began, axis=1)
-    return late, miss
+    return np.array([late, miss])
 
 
 def _exchange_explains(rows: Floats, known: Usual) -> bool:
@@ -415,17 +430,22 @@ def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:
 
 def _sounds(windows: Sequence[Relations]) -> _Sounds:
     """The clearest sounds of all windows, but for sensors into which others leak."""
-    n_sensors = windows[0].n_sensors if windows else 0
-    seconds: list[Numbers] = [np.zeros(0)]
-    rows: list[Floats] = [np.zeros((0, n_sensors), np.float32)]
-    blur: list[Floats] = [np.zeros((0, n_sensors), np.float32)]
-    for number, window in enumerate(windows):
-        frames = _clearest(window)
-        seconds.append(np.asarray(number * EVERY_SECONDS + frames * HOP_SECONDS, np.float64))
-        rows.append(np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames]))
-        blur.append(blurring(window.correlation[frames], window.pairs, n_sensors)[1])
-    sounds = _Sounds(np.concatenate(seconds), np.concatenate(rows), np.concatenate(blur))
-    return sounds[np.isfinite(sounds.arrival_seconds).sum(axis=1) >= _needed(n_sensors)]
+    parts = [_sounds_of(window) for window in windows]
+    return _Sounds(
+        np.concatenate([number * EVERY_SECONDS + part.seconds for number, part in enumerate(parts)]),
+        np.concatenate([part.arrival_seconds for part in parts]),
+        np.concatenate([part.blur for part in parts]),
+    )
+
+
+@_once_a_window
+def _sounds_of(window: Relations) -> _Sounds:
+    """Those of one window, from its beginning on."""
+    frames = _clearest(window)
+    rows = np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames])
+    placed = np.isfinite(rows).sum(axis=1) >= _needed(window.n_sensors)
+    blur = blurring(window.correlation[frames], window.pairs, window.n_sensors)[1]
+    return _Sounds(np.asarray(frames * HOP_SECONDS, np.float64), rows, blur)[placed]
 
 
 def _needed(n_sensors: int) -> int:
@@ -464,9 +484,9 @@ def _without(rows: Floats, sensor: int) -> Floats:
 def _distances(rows: Floats, others: Floats) -> Numbers:
     """(rows, others) root mean square of the differences of arrivals, whenever the sounds began."""
     difference = rows[:, None].astype(np.float64) - others[None]
-    both = np.isfinite(difference)
-    n_both = both.sum(axis=2)
-    difference = np.where(both, difference, 0)
+    n_both = np.isfinite(rows).astype(np.float64) @ np.isfinite(others).T
+    if n_both.min(initial=np.inf) < rows.shape[1]:
+        difference[np.isnan(difference)] = 0
     mean = difference.sum(axis=2) / np.maximum(n_both, 1)
     square = (difference**2).sum(axis=2) / np.maximum(n_both, 1) - mean**2
     return np.where(n_both >= 3, np.sqrt(np.maximum(square, 0)), np.inf)
@@ -475,6 +495,11 @@ def _distances(rows: Floats, others: Floats) -> Numbers:
 def _nearness(rows: Floats, known: Usual) -> Numbers:
     """How far each sound is from where some usual ones come from."""
     return np.partition(_distances(rows, known.arrival_seconds), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
+
+
+@_once_a_window
+def _nearness_of(window: Relations, known: Usual) -> Numbers:
+    return _nearness(_sounds_of(window).arrival_seconds, known)
 
 
 def _bounded(distances: Numbers, known: Usual) -> Numbers:
