@@ -14,7 +14,7 @@ HEAVY = {"numpy", "scipy", "sklearn", "numba", "librosa", "soundfile", "river", 
 DOORS = {
     "matplotlib": {"plotting.py"},
     "cvxpy": {"learners/rod.py"},
-    "librosa": {"stages/features.py"},
+    "librosa": set(),
     "cleanlab": {"reproduction/peers.py"},
     "river": {"health/alarms.py"},
     "sounddevice": {"sources/soundcard.py"},

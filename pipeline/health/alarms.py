@@ -58,18 +58,18 @@ class Drift:
     """Whether p-values get smaller in the long run: river's ADWIN over their logarithms, of which 1 is usual."""
 
     def __init__(self) -> None:
-        from river.drift import ADWIN
-
-        self._windows: Any = ADWIN(delta=1e-4, clock=8)  # type: ignore[no-untyped-call]
-        self._changed = self.active = False
+        self._windows = _adaptive_windows()
+        self._drifts = self._changed = self.active = False
 
     def take(self, p_value: float) -> bool:
         """Take a p-value into account; whether drift began or ended with it."""
         if isnan(p_value):
             return False
         before = self.active
-        self._windows.update(-log(p_value))
-        self._changed |= self._windows.drift_detected  # the mean follows in the next tests
+        if self._drifts:  # what was before the change does not count any more
+            self._windows = _adaptive_windows()
+        self._drifts = self._windows.update(-log(p_value))
+        self._changed |= self._drifts  # the mean follows in the next tests
         if self._changed and self.mean > 1.5:
             self.active = True
         elif self.active and self.mean < 1.25:
@@ -79,7 +79,15 @@ class Drift:
     @property
     def mean(self) -> float:
         """Of minus the logarithm, since the last change."""
-        return float(self._windows.estimation)
+        width = self._windows.get_width()
+        return float(self._windows.get_total() / width) if width else 0.0
+
+
+def _adaptive_windows() -> Any:
+    """What river's ADWIN is made of; its package would import pandas and scikit-learn, 100 MB, for examples."""
+    from river._river_rust.drift import AdaptiveWindowing
+
+    return AdaptiveWindowing(delta=1e-4, clock=8, max_buckets=5, min_window_length=5, grace_period=10)
 
 
 class Calibration:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from pipeline.errors import SettingsError
 from pipeline.events import Cepstra, Features, Mask, Samples, Segment
 from pipeline.grid import Grid
+from pipeline.stages.mel import hann, mel_bands
 
 _FLOOR = np.float32(1e-10)  # librosa's `amin`: -100 dB
-_MOST_MELS = 128  # librosa's number
 _HIGHEST_BAND_HZ = 8_000.0  # above it there is little of a footstep left, and much of bats and switching converters
 _MEL_GROUPS = 8
 # A band with less than this share of a frame's power per bin is off by more than half a thousandth of a decibel when
@@ -116,8 +115,6 @@ class Cepstrum:
     def __init__(
         self, grid: Grid, *, n_coefficients: int, n_mels: int | None, f_min_hz: float, f_max_hz: float | None
     ) -> None:
-        # librosa takes most of a second to import, and is needed only here.
-        from librosa.filters import get_window
         from scipy.fft import dct, next_fast_len
 
         f_max_hz = min(grid.rate_hz / 2, _HIGHEST_BAND_HZ) if f_max_hz is None else f_max_hz
@@ -128,13 +125,13 @@ class Cepstrum:
             )
         self.grid, self.f_min_hz, self.f_max_hz = grid, f_min_hz, f_max_hz
         self.n_fft = next_fast_len(grid.frame, real=True)
-        mels = _mel_bands(grid.rate_hz, self.n_fft, n_mels, f_min_hz, f_max_hz)
+        mels = mel_bands(grid.rate_hz, self.n_fft, n_mels, f_min_hz, f_max_hz)
         self.n_mels, self.n_coefficients = len(mels), n_coefficients
         if not 1 <= n_coefficients <= self.n_mels:
             raise SettingsError(
                 f"n_coefficients={n_coefficients} must lie in 1 to n_mels={self.n_mels}; lower n_coefficients"
             )
-        self._exact_window = get_window("hann", grid.frame)
+        self._exact_window = hann(grid.frame)
         self._window = self._exact_window.astype(np.float32)
         self._groups = _grouped(mels)
         self._window_power = float(np.sum(self._exact_window**2))
@@ -191,33 +188,6 @@ class Cepstrum:
             strides=(sensor, sample * self.grid.hop, sample),
             writeable=False,
         )
-
-
-def _mel_bands(rate_hz: int, n_fft: int, n_mels: int | None, f_min_hz: float, f_max_hz: float) -> Samples:
-    """librosa's basis with `n_mels` bands, or with as many as it can have without an empty one."""
-    from librosa.filters import mel
-
-    def basis(n: int) -> Samples:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of empty bands, which are looked for here
-            bands: Samples = mel(sr=rate_hz, n_fft=n_fft, n_mels=n, fmin=f_min_hz, fmax=f_max_hz)
-        return bands
-
-    if n_mels is not None and n_mels < 1:
-        raise SettingsError(f"n_mels={n_mels} must be at least 1; for example 40")
-    possible = range(_MOST_MELS if n_mels is None else n_mels, 0, -1)
-    most = next((n for n in possible if basis(n).any(axis=1).all()), 0)
-    if most == 0:
-        raise SettingsError(
-            f"f_min_hz={f_min_hz} and f_max_hz={f_max_hz} leave no frequency at {rate_hz} Hz and {n_fft} samples a "
-            "frame; move them apart, or lengthen frame_seconds"
-        )
-    if n_mels is not None and most < n_mels:
-        raise SettingsError(
-            f"n_mels={n_mels} leaves bands without a frequency at {rate_hz} Hz and {n_fft} samples a frame; "
-            f"set n_mels to at most {most}, or lengthen frame_seconds"
-        )
-    return basis(most)
 
 
 def _grouped(mels: Samples) -> Groups:

@@ -153,7 +153,7 @@ def _origin(examples: Examples, components: ArrayComponents, seed: int) -> dict[
     power = components.power_kept(examples.cepstra, examples.present)
     return {
         "versions": {"gemmed": __version__, "python": python_version()}
-        | {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "librosa", "numba")},
+        | {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")},
         "seed": seed,
         "components": {"kept": int(components.axes.shape[1]), "retained_power": power},
         "segments": len(examples),

@@ -6,6 +6,7 @@ from math import exp, factorial, log
 
 import numpy as np
 import pytest
+from river.drift import ADWIN
 
 from pipeline.errors import SettingsError
 from pipeline.health.alarms import (
@@ -75,6 +76,19 @@ def test_drift_is_noticed_and_forgotten():
     assert [active for _, active in changes] == [True, False]
     assert 1000 < changes[0][0] < 1300
     assert 2000 < changes[1][0] < 2900
+
+
+def test_drift_is_that_of_the_public_class():
+    """The same mean after every value, also after changes that begin a new window."""
+    rng, drift, peer = np.random.default_rng(0), Drift(), ADWIN(delta=1e-4, clock=8)
+    p_values = np.concatenate([rng.uniform(size=1500), rng.uniform(size=700) ** 4, rng.uniform(size=1500)])
+    n_changes = 0
+    for p in p_values.tolist():
+        drift.take(p)
+        peer.update(-log(p))
+        n_changes += peer.drift_detected
+        assert drift.mean == peer.estimation
+    assert n_changes >= 2
 
 
 def test_without_drift_there_is_none():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import librosa
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from pipeline.errors import SettingsError
 from pipeline.events import Block, TrustChanged
 from pipeline.grid import Grid
 from pipeline.stages import Chain, Mfcc, Projection, Windowing
+from pipeline.stages.mel import hann, mel_basis
 from tests.stages.laws import cut, fed
 
 
@@ -36,6 +38,27 @@ def test_equal_to_librosa_at_every_rate(rate_hz):
         expected = by_librosa(sound[:, fact.window.start : fact.window.stop], mfcc.cepstrum)
         assert fact.values.shape == expected.shape == (2, 150, 13)
         np.testing.assert_allclose(fact.values, expected, atol=1e-3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rate_hz=st.sampled_from([2000, 11_025, 16_000, 44_100, 96_000]),
+    n_fft=st.integers(2, 5000),
+    n_mels=st.integers(1, 140),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)).filter(lambda pair: pair[1] - pair[0] > 1e-3),
+)
+@pytest.mark.filterwarnings("ignore:Empty filters")
+def test_bands_are_those_of_librosa_to_the_last_bit(rate_hz, n_fft, n_mels, shares):
+    """A stored model means the same numbers whoever computes its basis."""
+    low, high = (share * rate_hz / 2 for share in shares)
+    expected = librosa.filters.mel(sr=rate_hz, n_fft=n_fft, n_mels=n_mels, fmin=low, fmax=high)
+    np.testing.assert_array_equal(mel_basis(rate_hz, n_fft, n_mels, low, high), expected, strict=True)
+
+
+@pytest.mark.parametrize("length", [2, 3, 100, 551, 800, 4800])
+def test_the_window_is_that_of_librosa_to_the_last_bit(length):
+    """Of even and odd length."""
+    np.testing.assert_array_equal(hann(length), librosa.filters.get_window("hann", length), strict=True)
 
 
 @settings(max_examples=15, deadline=None)
