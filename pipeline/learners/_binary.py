@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pipeline.learners._graphs import Floats
+from pipeline.learners._arrays import Floats
 
 
 class BinaryMixin(ClassifierMixin):

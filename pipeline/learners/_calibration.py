@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import expit
 
+from pipeline.learners._arrays import Floats
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Floats
 
 
 @compiled
@@ -52,14 +51,3 @@ def fit_slopes(decision: Floats, y: Floats, weights: Floats) -> Floats:
         right = (y[side] < 0) == below
         slopes.append(_fit_slope(np.abs(decision[side]), right.astype(np.float64), weights[side]))
     return np.array(slopes)
-
-
-def log_odds(decision: Floats, slopes: Floats) -> Floats:
-    """Of y = +1, for decision values."""
-    odds: Floats = decision * np.where(decision < 0, slopes[0], slopes[1])
-    return odds
-
-
-def probability(decision: Floats, slopes: Floats) -> Floats:
-    """P(y = +1) for decision values."""
-    return expit(log_odds(decision, slopes))

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
 
-from pipeline.learners._graphs import Flags, Floats, Integers
+from pipeline.learners._arrays import Flags, Floats, Integers
 
 _LARGEST_VALUE = 1e100
 

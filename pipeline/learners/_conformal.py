@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Floats, Integers, rough_centre
+from pipeline.learners._graphs import rough_centre
 
 Singles = NDArray[np.float32]
 

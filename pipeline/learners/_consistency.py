@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit, logit
 
-from pipeline.learners._graphs import Flags, Floats, Integers
+from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._robust import robust_spread
 
 N_NEIGHBORS = 10

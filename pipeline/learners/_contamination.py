@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Floats, Integers
 
 CLEAN_COVERAGE = 0.98
 """Coverage where one population explains the edge lengths: stray anomalies are still refused."""

@@ -1,70 +1,22 @@
-"""A fitted discriminant function: what remains of the training samples at prediction time."""
+"""From multipliers to a discriminant function with honest probabilities."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.learners import _checks
-from pipeline.learners._calibration import fit_slopes, log_odds, probability
+from pipeline.learners._arrays import Floats, Integers
+from pipeline.learners._calibration import fit_slopes
 from pipeline.learners._checks import TrainingSet
-from pipeline.learners._compiled import compiled
 from pipeline.learners._geometry import Geometry
-from pipeline.learners._graphs import Floats, Integers
-from pipeline.learners._kernels import Kernel
 from pipeline.learners._weighted_med import MEDProblem
+from pipeline.learners.machine import Discriminant
 
-_BLOCK = 2_000
 _FOLDS = 3
 _SMALLEST_BOX = 1.2
-
-
-@dataclass(frozen=True, slots=True)
-class Discriminant:
-    """``f(x) = sum_m coefficient_m K(x, basis_m) + offset`` and the slopes of its probabilities."""
-
-    kernel: Kernel
-    basis: Floats
-    """Support samples or landmarks; for a precomputed kernel unused."""
-    columns: Integers
-    """Their places among the training samples."""
-    coefficients: Floats
-    offset: float
-    slopes: Floats
-
-    def decision(self, X: Floats) -> Floats:
-        if len(X) == 1 and self.kernel.name == "rbf":
-            return np.array([_rbf_sum(X[0], self.basis, self.coefficients, self.kernel.gamma) + self.offset])
-        out = np.empty(len(X))
-        for start in range(0, len(X), _BLOCK):
-            block = X[start : start + _BLOCK]
-            if self.kernel.name == "precomputed":
-                block = block[:, self.columns]
-            out[start : start + _BLOCK] = self.kernel(block, self.basis) @ self.coefficients + self.offset
-        return out
-
-    def log_odds(self, decision: Floats) -> Floats:
-        """Of the second class, calibrated."""
-        return log_odds(decision, self.slopes)
-
-    def probabilities(self, X: Floats) -> Floats:
-        """Shape (n_samples, 2)."""
-        positive = probability(self.decision(X), self.slopes)
-        return np.column_stack([1.0 - positive, positive])
-
-
-@compiled
-def _rbf_sum(x: Floats, basis: Floats, coefficients: Floats, gamma: float) -> float:
-    """The same for one sample, as a stream brings them: in one pass, without the cost of many small calls."""
-    total = 0.0
-    for m in range(len(basis)):
-        squared = 0.0
-        for j in range(len(x)):
-            squared += (x[j] - basis[m, j]) * (x[j] - basis[m, j])
-        total += coefficients[m] * np.exp(-gamma * squared)
-    return total
 
 
 def discriminant(

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Floats, Integers, minimal_entropy_set
+from pipeline.learners._graphs import minimal_entropy_set
 from pipeline.learners._weighted_med import MEDProblem
 
 

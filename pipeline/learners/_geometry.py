@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.learners import _checks
+from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._graphs import (
     DistanceRows,
     EuclideanRows,
-    Floats,
     Graph,
-    Integers,
     KernelRows,
     TableBuilder,
     random_halves,
@@ -22,12 +21,12 @@ from pipeline.learners._graphs import (
 from pipeline.learners._kernels import (
     KERNELS,
     Gram,
-    Kernel,
     LowRankGram,
     Nystroem,
     dense_gram,
     fitted_kernel,
 )
+from pipeline.learners.machine import Kernel
 
 DENSE_LIMIT = 8_000
 """Samples up to which the full kernel matrix (256 MB there) is used by default."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
+from pipeline.learners._arrays import Floats
 from pipeline.learners._dual import (
     GEMMEDProblem,
     JointSolution,
@@ -29,7 +30,6 @@ from pipeline.learners._dual import (
     margin_residual,
     sigmoid,
 )
-from pipeline.learners._graphs import Floats
 from pipeline.learners._kernels import Gram
 
 N_CHAINS = 48

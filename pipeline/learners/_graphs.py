@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._compiled import compiled
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 128
 """Rows of the distance matrix alive at any time; a block of them stays in the cache."""

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pipeline.learners._graphs import DistanceRows, EuclideanRows, Floats, TableBuilder, row_blocks
+from pipeline.learners._arrays import Floats
+from pipeline.learners._graphs import DistanceRows, EuclideanRows, TableBuilder, row_blocks
 from pipeline.learners._weighted_med import (
     MEDProblem,
     MEDSolution,
     solve_dense,
     solve_low_rank,
 )
+from pipeline.learners.machine import Kernel
 
 KERNELS = ("rbf", "linear", "cosine", "precomputed")
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel whose typical value ``K(x, x)`` is 1, so that the amplitude has one meaning for all.
-
-    Linear kernels are taken about the median of the training samples, in units of the median
-    squared norm, precomputed ones in units of their median diagonal: a few huge samples then move neither the
-    origin nor the scale.
-    """
-
-    name: str
-    gamma: float = 1.0
-    centre: Floats = field(default_factory=lambda: np.zeros(0))
-    scale: float = 1.0
-
-    def __call__(self, A: Floats, B: Floats) -> Floats:
-        """Shape (len(A), len(B)). A precomputed kernel is its own matrix: `B` is ignored."""
-        if self.name == "precomputed":
-            return A / self.scale
-        if self.name == "rbf":
-            from scipy.spatial.distance import cdist
-
-            return np.exp(-self.gamma * cdist(A, B, "sqeuclidean"))
-        A, B = A - self.centre, B - self.centre
-        if self.name == "cosine":
-            A, B = unit_rows(A), unit_rows(B)
-        return A @ B.T / self.scale
-
-
-def unit_rows(A: Floats) -> Floats:
-    norms = np.sqrt(np.einsum("ij,ij->i", A, A))
-    return A / np.where(norms > 0, norms, 1.0)[:, None]
 
 
 def fitted_kernel(name: str, gamma: str | float, X: Floats, rng: np.random.RandomState) -> Kernel:

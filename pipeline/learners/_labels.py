@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._robust import robust_spread
 
 _STEPS = 100

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.learners._arrays import Floats
 from pipeline.learners._dual import (
     GEMMEDProblem,
     JointSolution,
@@ -26,7 +27,6 @@ from pipeline.learners._dual import (
     meet_constraints,
     sigmoid,
 )
-from pipeline.learners._graphs import Floats
 from pipeline.learners._kernels import Gram
 from pipeline.learners._weighted_med import MEDSolution
 

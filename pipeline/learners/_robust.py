@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.learners._graphs import Floats
+from pipeline.learners._arrays import Floats
 
 _OF_A_NORMAL_SAMPLE = 1.4826
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from sklearn.svm import SVC
 
+from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._checks import TrainingSet
-from pipeline.learners._graphs import Floats, Integers
-from pipeline.learners._kernels import Kernel, unit_rows
+from pipeline.learners.machine import Kernel, unit_rows
 
 
 class KernelSVM:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import Flags, Floats
 
 NEGLIGIBLE_WEIGHT = 1e-6
 """A sample whose weight is a smaller share of the largest one cannot move f visibly; it is left out."""

@@ -13,13 +13,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pipeline.learners import _checks
-from pipeline.learners._calibration import fit_slopes, probability
+from pipeline.learners._arrays import Flags, Floats, Integers
+from pipeline.learners._calibration import fit_slopes
 from pipeline.learners._consistency import SensorEvidence, evidence, group_folds
-from pipeline.learners._discriminant import Discriminant, machine
-from pipeline.learners._graphs import EuclideanRows, Flags, Floats, Integers
-from pipeline.learners._kernels import DenseGram, Kernel
+from pipeline.learners._discriminant import machine
+from pipeline.learners._graphs import EuclideanRows
+from pipeline.learners._kernels import DenseGram
 from pipeline.learners._labels import label_evidence
 from pipeline.learners._weighted_med import MEDProblem, MEDSolution
+from pipeline.learners.machine import Discriminant, Kernel, probability
 
 _WIDTHS = (0.125, 0.25, 0.5, 1.0)  # of the kernel, in parts of one over the median squared distance
 _COSTS = (1.0, 3.0, 10.0, 30.0)

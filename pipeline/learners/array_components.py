@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners.robust_pca import RobustPCA
 
 _MOST_ROWS = 3000

@@ -8,8 +8,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from pipeline.learners._discriminant import Discriminant
-from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats
+from pipeline.learners.machine import Discriminant
 
 _MANY_SENSORS = 6
 """With more, only pairs and all together are looked at: there would be too many subsets."""

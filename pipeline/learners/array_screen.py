@@ -6,16 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.learners._compiled import compiled
+from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import N_NEIGHBORS, mean_distances, predict_out_of_fold, ridge_map
-from pipeline.learners._graphs import Flags, Floats, Integers
-
-Singles = NDArray[np.float32]
 
 FEWEST_SEGMENTS = 20
 """Fewer believed segments are no reference."""
@@ -118,21 +116,27 @@ class ArrayScreen:
         pairs = ((float(own[sensor]), table.own), (_least(ratios, asked)[sensor], table.ratios))
         return [(value, np.array(reference)) for value, reference in pairs if reference]
 
-    def _measured(self, x: Floats, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
+    def _measured(self, x: Floats | Singles, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
         """Who is judged, by whom (sensors, partners), log d(x_s), and r_s|k."""
         judged = present & self.ready
         asked = (present & partners) & self._paired & judged[:, None]
-        own, ratios = _measure(
-            np.ascontiguousarray(x, np.float32),
-            judged,
-            asked,
-            self.features,
-            self.residuals,
-            self.maps,
-            self.offsets,
-            *self._penalties,
-        )
+        own, ratios = np.full(len(x), np.nan), np.full((len(x), len(x)), np.inf)
+        own_penalty, pair_penalty = self._penalties
+        with np.errstate(over="ignore", invalid="ignore"):  # too far for single precision is infinitely far
+            x = np.asarray(x, np.float32)
+            for s in np.flatnonzero(judged).tolist():
+                own[s] = _log_mean_nearest(x[s], self.features[s], own_penalty[s])
+                left = self._left(x, s)
+                for k in np.flatnonzero(asked[s]).tolist():
+                    ratios[s, k] = _log_mean_nearest(left[k], self.residuals[s, k], pair_penalty[s, k]) - own[s]
         return judged, asked, own, ratios
+
+    def _left(self, x: Singles, sensor: int) -> Singles:
+        """(partners, features): what is left of a sensor's features once each partner has predicted them."""
+        # Term after term, beginning with the offset: a matrix product would round differently on every processor.
+        terms = np.concatenate([self.offsets[sensor, :, None], self.maps[sensor] * x[:, :, None]], axis=1)
+        left: Singles = (x[sensor] - np.add.reduce(terms, axis=1)).astype(np.float32)
+        return left
 
     def _settled(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> tuple[Flags, Floats]:
         """Whom each sensor is compared with once nobody who is refused bears witness, and the p-values then."""
@@ -284,76 +288,13 @@ def _log_distances(points: Floats, believed: Flags, groups: Integers) -> Floats:
     return logs
 
 
-@compiled
-def _measure(
-    x: Singles,
-    judged: Flags,
-    asked: Flags,
-    features: Singles,
-    residuals: Singles,
-    maps: Floats,
-    offsets: Floats,
-    own_penalty: Singles,
-    pair_penalty: Singles,
-) -> tuple[Floats, Floats]:
-    """log d(x_s), and r_s|k for the partners asked; infinite for the others."""
-    n_sensors, n_features = x.shape
-    own, ratios = np.full(n_sensors, np.nan), np.full((n_sensors, n_sensors), np.inf)
-    squares = np.empty(features.shape[2], np.float32)
-    left = np.empty(n_features, np.float32)
-    for s in range(n_sensors):
-        if not judged[s]:
-            continue
-        own[s] = _log_mean_nearest(x[s], features[s], own_penalty[s], squares)
-        for k in range(n_sensors):
-            if not asked[s, k]:
-                continue
-            for j in range(n_features):
-                expected = offsets[s, k, j]
-                for i in range(n_features):
-                    expected += x[k, i] * maps[s, k, i, j]
-                left[j] = x[s, j] - expected
-            ratios[s, k] = _log_mean_nearest(left, residuals[s, k], pair_penalty[s, k], squares) - own[s]
-    return own, ratios
-
-
-@compiled
-def _log_mean_nearest(x: Singles, points: Singles, penalty: Singles, squares: Singles) -> float:
-    """Logarithm of the mean distance to the nearest columns of `points`."""
-    squares[:] = penalty
-    n_features = len(x)
-    whole = n_features - n_features % 4
-    # Four features at a time: the running sum then stays in a register for four terms.
-    for f in range(0, whole, 4):
-        a, b, c, d = points[f], points[f + 1], points[f + 2], points[f + 3]
-        x_a, x_b, x_c, x_d = x[f], x[f + 1], x[f + 2], x[f + 3]
-        for n in range(len(squares)):
-            total = squares[n]
-            total += (a[n] - x_a) * (a[n] - x_a)
-            total += (b[n] - x_b) * (b[n] - x_b)
-            total += (c[n] - x_c) * (c[n] - x_c)
-            total += (d[n] - x_d) * (d[n] - x_d)
-            squares[n] = total
-    for f in range(whole, n_features):
-        for n in range(len(squares)):
-            squares[n] += (points[f, n] - x[f]) * (points[f, n] - x[f])
-    return np.log(max(_mean_of_least(squares), _NEAREST))
-
-
-@compiled
-def _mean_of_least(squares: Singles) -> float:
-    """Mean root of the smallest finite entries."""
-    least = np.full(N_NEIGHBORS, np.float32(np.inf))
-    for value in squares:
-        if value < least[-1]:
-            place = N_NEIGHBORS - 1
-            while place > 0 and least[place - 1] > value:
-                least[place] = least[place - 1]
-                place -= 1
-            least[place] = value
-    total, n = 0.0, 0
-    for value in least:
-        if value < np.inf:
-            total += np.sqrt(value)
-            n += 1
-    return total / n if n > 0 else np.inf
+def _log_mean_nearest(x: Singles, points: Singles, penalty: Singles) -> float:
+    """Logarithm of the mean distance to the nearest columns of `points` that are finitely far."""
+    differences = np.subtract(points, x[:, None], order="C")
+    # A sum over rows adds one after the other, so the order of features, not the processor, decides how it is rounded.
+    squares = np.add.reduce(np.square(differences, out=differences), axis=0)
+    squares += penalty
+    nearest = np.sort(np.partition(squares, min(N_NEIGHBORS, len(squares)) - 1)[:N_NEIGHBORS])
+    roots = np.sqrt(nearest[nearest < np.inf]).astype(np.float64)
+    mean = float(np.cumsum(roots)[-1]) / len(roots) if len(roots) else np.inf
+    return log(max(mean, _NEAREST))

@@ -11,9 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.learners import _checks
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._conformal import Bipartite, LeaveOneOut, Scan, half_codes
 from pipeline.learners._geometry import Neighbourhoods, check_graph, distance_rows
-from pipeline.learners._graphs import Flags, Floats, minimal_entropy_set
+from pipeline.learners._graphs import minimal_entropy_set
 
 
 class GEMDetector(OutlierMixin, BaseEstimator):

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._conformal import LeaveOneOut, Scan
 from pipeline.learners._contamination import Contamination, coverages
@@ -18,7 +19,7 @@ from pipeline.learners._discriminant import check_machine, discriminant, machine
 from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget, sigmoid
 from pipeline.learners._geometry import Geometry, Neighbourhoods, check_graph, check_kernel, measure
 from pipeline.learners._gibbs import solve_gibbs
-from pipeline.learners._graphs import Flags, Floats, Graph
+from pipeline.learners._graphs import Graph
 from pipeline.learners._mean_field import solve_mean_field
 
 

@@ -11,10 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
+from pipeline.learners._arrays import Floats
 from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._discriminant import check_machine, discriminant, machine
 from pipeline.learners._geometry import check_kernel, measure
-from pipeline.learners._graphs import Floats
 from pipeline.learners._weighted_med import MEDProblem
 
 

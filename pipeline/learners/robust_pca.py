@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.learners import _checks
-from pipeline.learners._graphs import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._robust import robust_spread
 
 _DEFAULT_COMPONENTS = 50

@@ -9,10 +9,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from pipeline.learners import _checks
+from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._contamination import coverages
 from pipeline.learners._geometry import Neighbourhoods, check_graph, check_kernel, distance_rows
-from pipeline.learners._graphs import Flags, Floats, minimal_entropy_set
+from pipeline.learners._graphs import minimal_entropy_set
 from pipeline.learners._kernels import fitted_kernel
 from pipeline.learners._svm import KernelSVM
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.linear_model import Ridge
 
 from pipeline.learners._consistency import group_folds
-from pipeline.learners.array_screen import ArrayScreen
+from pipeline.learners.array_screen import ArrayScreen, _log_mean_nearest
 from tests.learners.test_array import FEATURES, RECORDINGS, SEGMENTS, SENSORS, array
 
 EVERYONE = np.ones(SENSORS, bool)
@@ -29,6 +31,45 @@ def reference():
 
 def naive_distance(x, points) -> float:
     return float(np.log(np.sort(np.linalg.norm(points - x, axis=1))[:10].mean()))
+
+
+def one_after_the_other(x, points, penalty) -> float:
+    """The same distance by plain loops, every operation in single precision and in the order of the features."""
+    squares = []
+    for n in range(points.shape[1]):
+        total = penalty[n]
+        for f in range(len(x)):
+            difference = points[f, n] - x[f]
+            total = total + difference * difference
+        squares.append(total)
+    total = 0.0
+    for square in (nearest := sorted(square for square in squares if square < np.inf)[:10]):
+        total += float(np.sqrt(square))
+    return math.log(max(total / len(nearest), 1e-12)) if nearest else math.inf
+
+
+@pytest.mark.parametrize("n_features", [1, 3, 8, 50])
+@pytest.mark.parametrize("believed", [0, 4, 150])
+def test_distances_are_rounded_in_the_order_of_the_features(n_features, believed):
+    """To the last bit, whatever the number of features: decisions repeat on every processor."""
+    rng = np.random.default_rng(n_features)
+    points = np.asfortranarray(rng.normal(size=(n_features, 150)).astype(np.float32))
+    x = rng.normal(size=n_features).astype(np.float32)
+    penalty = np.where(np.arange(150) < believed, 0, np.inf).astype(np.float32)
+    assert _log_mean_nearest(x, points, penalty) == one_after_the_other(x, points, penalty)
+
+
+def test_what_a_partner_leaves_is_rounded_in_the_order_of_its_features(reference):
+    """The offset first, then term after term, in double precision."""
+    screen, *_ = reference
+    x = array(5)[0][2].astype(np.float32)
+    for s in range(SENSORS):
+        left = screen._left(x, s)
+        for k in range(SENSORS):
+            expected = screen.offsets[s, k].copy()
+            for i in range(FEATURES):
+                expected = expected + x[k, i].astype(np.float64) * screen.maps[s, k, i]
+            np.testing.assert_array_equal(left[k], (x[s] - expected).astype(np.float32), strict=True)
 
 
 def test_p_values_are_ranks_by_the_definition(reference):
