@@ -9,7 +9,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.errors import UsageError
+from pipeline.events import Block, RecordingStarted
 from pipeline.grid import Grid
 from pipeline.health.usual import Usual
 from pipeline.protocols import Stage
@@ -138,3 +141,14 @@ def whole_chain(model: Model, choices: Choices) -> Chain:
         *deciding(model, choices),
         Doubting(model.classes),
     )
+
+
+def warmed_chain(model: Model, choices: Choices) -> Chain:
+    """The whole chain after one decision, and as new again: the next one waits for no table, transform or import."""
+    chain = whole_chain(model, choices)
+    shape = model.n_sensors, model.grid.segment + model.grid.rate_hz  # some second in it is whole
+    noise = np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32)
+    chain.push(RecordingStarted("", model.grid.rate_hz, tuple(map(str, range(model.n_sensors)))))
+    chain.push(Block(0, noise, np.ones(model.n_sensors, np.bool_)))
+    chain.flush()
+    return chain
