@@ -14,6 +14,7 @@ from pipeline.errors import ModelError
 from pipeline.events import NoticeKind
 from pipeline.service.registry import Registered, Registry
 from pipeline.sinks.journal import Journal
+from pipeline.training.metrics import Judged
 from pipeline.training.model import Model, Refusal
 
 
@@ -78,7 +79,7 @@ def diff_models(state: Path, first: str, second: str, console: Console) -> None:
     for title, *values in _differences(entries, models):
         table.add_row(title, *values, style=None if values[0] == values[1] else "bold")
     console.print(table)
-    for line in _recordings(entries, models):
+    for line in (*_recordings(entries, models), *_agreement(models)):
         console.print(line, soft_wrap=True, highlight=False)
 
 
@@ -115,9 +116,8 @@ def _described(one: Registered, registry: Registry) -> Iterator[str]:
     compared = facts.get("gate", {}).get("compared")
     if compared:
         yield (
-            f"score {_rate(compared['challenger'])}, of the champion {_rate(compared['champion'])}, on "
-            f"{compared['passages']} passages; difference {_rate(compared['difference'])}, "
-            f"p = {compared['p_worse']:.3f}"
+            f"score {_rate(compared['challenger'])}, of the champion {_rate(compared['champion'])}, difference "
+            f"{_rate(compared['difference'])} on {compared['passages']} passages, p = {compared['p_worse']:.3f}"
         )
 
 
@@ -156,7 +156,7 @@ def _sensor_rate(model: Model, sensor: int) -> str:
 
 
 def _recordings(entries: list[Registered], models: list[Model]) -> Iterator[str]:
-    """What one has learned from and the other has not, and how far they agree about the rest."""
+    """What one has learned from and the other has not."""
     known = [{note["fingerprint"]: note["recording"] for note in one.notes["recordings"]} for one in models]
     for one, own, other in zip(entries, known, reversed(known), strict=True):
         only = sorted(own[key] for key in own.keys() - other.keys())
@@ -166,15 +166,26 @@ def _recordings(entries: list[Registered], models: list[Model]) -> Iterator[str]
             if only
             else (f"{one.name} has learned from nothing that the other has not")
         )
-    pairs = [
-        pair
-        for key in known[0].keys() & known[1].keys()
-        for pair in zip(*(_labels(one, key) for one in models), strict=False)
-    ]
-    if pairs:
-        same = sum(a == b for a, b in pairs) / len(pairs)
-        yield f"left-out decisions about passages of both: {same:.1%} of {len(pairs)} the same"
 
 
-def _labels(model: Model, fingerprint: str) -> list[int | None]:
-    return [one.label for one in model.judged_without(fingerprint, "")]
+def _agreement(models: list[Model]) -> Iterator[str]:
+    """About the segments that both have learned from, as models without them decided."""
+    first, second = (_left_out(one) for one in models)
+    pairs = [(first[place], second[place]) for place in first if place in second]
+    if not pairs:
+        return
+    same = sum(a.label == b.label for a, b in pairs) / len(pairs)
+    yield f"left-out decisions about {len(pairs)} segments of both: {same:.1%} the same"
+    for s in range(models[0].n_sensors):
+        odds = [(a.sensor_log_odds[s], b.sensor_log_odds[s]) for a, b in pairs]
+        heard = [(x > 0) == (y > 0) for x, y in odds if x is not None and y is not None]
+        if heard:
+            yield f"sensor {s + 1} by itself: {sum(heard) / len(heard):.1%} of {len(heard)} the same"
+
+
+def _left_out(model: Model) -> dict[tuple[str, int], Judged]:
+    return {
+        (note["fingerprint"], one.start_sample): one
+        for note in model.notes["recordings"]
+        for one in model.judged_without(note["fingerprint"], note["recording"])
+    }

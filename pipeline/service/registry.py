@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -20,15 +20,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.errors import ModelError, UsageError
 from pipeline.events import NoticeKind
 from pipeline.sinks.journal import Entry, Journal, utc
-from pipeline.training.model import Model
+from pipeline.training.model import Model, Refusal
+from pipeline.training.passages import recording_of
 
 _REPLACED = "replaced"
 """Among the facts of a model that was ever champion: who was it before."""
-Refused = tuple[str, int, int, str, float]
-"""What training did not learn from: recording, first sample, sensor counted from 1, why, how far it was believed."""
+_MOST_DOUBTED = 50
 
 
 class Status(StrEnum):
@@ -139,23 +141,27 @@ class Registry:
         origin: Origin,
         status: Status,
         why: str,
-        facts: Mapping[str, Any],
-        refusals: Iterable[Refused] = (),
+        facts: Mapping[str, Any] | None = None,
         told: NoticeKind | None = None,
     ) -> Registered:
-        """Store a model and its row; one that is there already, by its content, keeps what it is and is not told."""
+        """Store a model, its row, and what it did not learn from; one with the same content stays what it is.
+
+        A refusal is always told, all else if asked for.
+        """
         stored = self._store(model)
         if any(one.name == stored.name for one in self.all()):
             return self.named(stored.name)
         with self._journal.transaction():
-            champion, now = self.champion(), utc(datetime.now(UTC))
+            champion, now, known = self.champion(), utc(datetime.now(UTC)), _facts(model) | dict(facts or {})
             parent = champion.name if champion else None
-            values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(facts))
+            values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(known))
             self._journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            for refused in refusals:
+            for refused in _refusals(model):
                 self._journal.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", (stored.name, *refused))
             if told is not None:
-                self._tell(told, model=stored.name, origin=origin, status=status, why=why, **facts)
+                self._tell(told, model=stored.name, origin=origin, status=status, why=why, **known)
+            if status is Status.REFUSED:
+                self._tell(NoticeKind.CHALLENGER_REFUSED, model=stored.name, why=why)
         return self.named(stored.name)
 
     def _store(self, model: Model) -> Model:
@@ -239,6 +245,32 @@ class Registry:
 
     def _tell(self, kind: NoticeKind, **details: Any) -> None:
         self._journal.add([Entry(self._run, {"type": kind.value, **details})])
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    """What a list of models shows, so that it need not load them."""
+    notes, validation = model.notes, model.notes.get("validation", {})
+    return {
+        "classes": list(model.classes),
+        "segments": notes["segments"],
+        "passages": len(notes["recordings"]),
+        "contamination": notes["contamination"],
+        "refused": notes["refused"],
+        "trained": [machine is not None for machine in model.machines],
+        "wrong_labels": notes["wrong_labels"],
+        "doubted": notes["doubted_recordings"][:_MOST_DOUBTED],
+        "accuracy": validation.get("accuracy"),
+    }
+
+
+def _refusals(model: Model) -> Iterator[tuple[str, int, int, str, float]]:
+    """What was not learned from: recording, first sample, sensor counted from 1, why, and how far it was believed."""
+    memory, notes = model.memory, model.notes["recordings"]
+    believed = memory.delivered * memory.label_right[:, None]
+    for n, s in np.argwhere((memory.refusal != Refusal.NONE) & (memory.refusal != Refusal.ABSENT)).tolist():
+        recording = recording_of(notes[memory.recording[n]]["recording"])
+        why = Refusal(memory.refusal[n, s]).told
+        yield recording, int(memory.start[n]), s + 1, why, float(believed[n, s])
 
 
 def _json(facts: Mapping[str, Any]) -> str:

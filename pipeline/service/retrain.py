@@ -18,14 +18,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.errors import GemmedError, SettingsError, UsageError
 from pipeline.events import Cepstra, NoticeKind, RecordingStarted
 from pipeline.service.assembly import listening
 from pipeline.service.logs import Log, start_logging
-from pipeline.service.registry import Origin, Refused, Registered, Registry, Status
+from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.starting import References, from_files, from_simulation, from_stream, latest_sound
 from pipeline.service.switching import Hearing
 from pipeline.service.validation import Learning, judge_honestly, learn_validated
@@ -36,12 +35,11 @@ from pipeline.training.examples import Examples
 from pipeline.training.gate import Gate
 from pipeline.training.learn import learn_unlabelled
 from pipeline.training.metrics import Judged
-from pipeline.training.model import Model, Refusal
-from pipeline.training.passages import Passage, Stretch, current_labels, passages, recording_of
+from pipeline.training.model import Model
+from pipeline.training.passages import Passage, Stretch, current_labels, passages
 from pipeline.training.store import ExampleStore
 
 CLASSES = ("human", "human_animal")
-_MOST_DOUBTED = 50
 _log = Log()
 
 
@@ -129,10 +127,12 @@ class Workshop:
     def start(self) -> Outcome:
         """The first model, from recordings or a simulated site; they stay among the examples as references."""
         job = self.job
+        if self.champion is not None:
+            return self._nothing("there is a model already")
         if job.simulated is not None:
             given = from_simulation(job.simulated, classes=self.classes)
         elif job.recordings and job.labels:
-            given = from_files(job.recordings, job.labels, self.job.classes)
+            given = from_files(job.recordings, job.labels, job.classes)
         else:
             raise UsageError("a starter needs recordings and labels, or a simulated site; give either in the job")
         return self._started(given)
@@ -167,7 +167,7 @@ class Workshop:
 
     def _first(self, model: Model, origin: Origin, why: str) -> Outcome:
         """Nothing is there that it could be worse than."""
-        added = self._add(model, origin, Status.CHALLENGER, why, {})
+        added = self.registry.add(model, origin=origin, status=Status.CHALLENGER, why=why)
         if added.status is not Status.CHAMPION:
             self.registry.promote(added.name, who="gemmed", why=why)
         self.tell(NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)
@@ -184,10 +184,18 @@ class Workshop:
         verdict = self.job.gate.judge(model, honest, self.champion, self._opposed(model, examples))
         status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
         why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
-        added = self._add(model, Origin.RETRAINED, status, why, {"gate": verdict}, NoticeKind.RETRAINING_FINISHED)
+        known = {one.name for one in self.registry.all()}
+        added = self.registry.add(
+            model,
+            origin=Origin.RETRAINED,
+            status=status,
+            why=why,
+            facts={"gate": verdict},
+            told=NoticeKind.RETRAINING_FINISHED,
+        )
         self.registry.prune(self.job.keep_models)
-        if added.status is not status:
-            return self._nothing(f"what was labelled gives the model {added.name} again, which is {added.status}")
+        if added.name in known:
+            return self._nothing(f"what is labelled gives the model {added.name} again, which is {added.status}")
         _log.info("judged", model=added.name, status=status, why=why)
         return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
 
@@ -196,20 +204,6 @@ class Workshop:
         if self.champion is None or not self.champion.decides or self.champion.classes != challenger.classes:
             return []
         return judge_honestly(examples, self.champion)
-
-    def _add(
-        self,
-        model: Model,
-        origin: Origin,
-        status: Status,
-        why: str,
-        facts: dict[str, Any],
-        told: NoticeKind | None = None,
-    ) -> Registered:
-        refusals = list(_refusals(model))
-        return self.registry.add(
-            model, origin=origin, status=status, why=why, facts=_facts(model) | facts, refusals=refusals, told=told
-        )
 
     def _update(self, hearing: Hearing) -> int:
         new = self.examples.update(self._wanted(hearing), self._hear(hearing), segment=hearing.grid.segment)
@@ -258,32 +252,6 @@ class Workshop:
 
     def tell(self, kind: NoticeKind, **details: Any) -> None:
         self.journal.append([Entry(self.job.run, {"type": kind.value, **details})])
-
-
-def _facts(model: Model) -> dict[str, Any]:
-    """What a list of models shows, so that it need not load them."""
-    notes, validation = model.notes, model.notes.get("validation", {})
-    return {
-        "classes": list(model.classes),
-        "segments": notes["segments"],
-        "passages": len(notes["recordings"]),
-        "contamination": notes["contamination"],
-        "refused": notes["refused"],
-        "trained": [machine is not None for machine in model.machines],
-        "wrong_labels": notes["wrong_labels"],
-        "doubted": notes["doubted_recordings"][:_MOST_DOUBTED],
-        "accuracy": validation.get("accuracy"),
-    }
-
-
-def _refusals(model: Model) -> Iterator[Refused]:
-    """What was not learned from, in terms of the recordings."""
-    memory, notes = model.memory, model.notes["recordings"]
-    believed = memory.delivered * memory.label_right[:, None]
-    for n, s in np.argwhere((memory.refusal != Refusal.NONE) & (memory.refusal != Refusal.ABSENT)).tolist():
-        recording = recording_of(notes[memory.recording[n]]["recording"])
-        why = Refusal(memory.refusal[n, s]).told
-        yield recording, int(memory.start[n]), s + 1, why, float(believed[n, s])
 
 
 @contextmanager

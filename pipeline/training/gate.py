@@ -4,6 +4,10 @@ Both are judged on the same labelled passages, neither by a model that has learn
 decision counts 1, none counts one half, a wrong one 0. The mean over a passage, one for each of its labels, is its
 score, and both classes count the same however many passages they have. Were both models as good, the difference of
 their scores would be as likely of either sign in every passage: that is tested by flipping signs.
+
+That is done three times. On all passages. On those that came with the first model, whose labels are better known than
+those of the stream. And on those that are new to the champion, where it is judged itself; elsewhere models stand in for
+it that have learned from less than it has.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -62,8 +67,10 @@ class Gate:
         are those of the champion, about as many of the same segments as it can say something honest of.
         """
         references = {note["recording"] for note in challenger.notes["recordings"] if note.get("reference")}
+        learned = {note["recording"] for note in champion.notes["recordings"]} if champion else set()
         compared = _compared(honest, opposed)
         trusted = _compared([one for one in honest if one.recording in references], opposed)
+        new = _compared([one for one in honest if one.recording not in learned], opposed)
         alone = scores(honest)
         reasons = self._dirty(challenger, champion)
         if champion is None or not champion.decides:
@@ -74,13 +81,18 @@ class Gate:
                 "compared; promote it by hand if that is meant"
             )
         else:
-            reasons += [*self._worse(compared, ""), *self._worse(trusted, " that came with the first model")]
+            reasons += [
+                *_worse(compared, "passages", by=self.worse),
+                *_worse(trusted, "passages that came with the first model", by=self.worse),
+                *_worse(new, "passages that are new to the champion"),
+            ]
         return {
             "passed": not reasons,
             "reasons": reasons,
             "score": _level(alone) if alone else None,
             "compared": compared,
             "compared_on_references": trusted,
+            "compared_on_new": new,
             "limits": {"worse": self.worse, "contamination": self.contamination},
         }
 
@@ -99,16 +111,18 @@ class Gate:
             )
         return reasons
 
-    def _worse(self, compared: Mapping[str, Any] | None, which: str) -> list[str]:
-        if compared is None:
-            return []
-        difference, p_value = compared["difference"]["value"], compared["p_worse"]
-        passages = f"on {compared['passages']} passages{which}"
-        if difference < -self.worse:
-            return [f"its score is {-difference:.3f} below the champion's {passages}, more than {self.worse:g}"]
-        if p_value < _SIGNIFICANT:
-            return [f"it is worse than the champion {passages} (p = {p_value:.3f})"]
+
+def _worse(compared: Mapping[str, Any] | None, which: str, *, by: float = inf) -> list[str]:
+    """By more than so much on average, or significantly."""
+    if compared is None:
         return []
+    difference, p_value = compared["difference"]["value"], compared["p_worse"]
+    where = f"on {compared['passages']} {which}"
+    if difference < -by:
+        return [f"its score is {-difference:.3f} below the champion's {where}, more than {by:g}"]
+    if p_value < _SIGNIFICANT:
+        return [f"its score is {-difference:.3f} below the champion's {where}, hardly by chance (p = {p_value:.3f})"]
+    return []
 
 
 def _was_so(champion: Model | None, sensor: int, share: float) -> bool:

@@ -1,0 +1,153 @@
+"""The store of examples: bounded, balanced, up to date with the labels, and not impressed by damage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import SourceError, UsageError
+from pipeline.events import Cepstra, Span
+from pipeline.training.passages import Passage, Stretch
+from pipeline.training.store import ExampleStore, balanced
+
+SEGMENT, STRIDE = 100, 50
+CLASSES = ("human", "human_animal")
+
+
+def cepstra(start: int) -> Cepstra:
+    """A segment that carries its own place."""
+    span = Span(start, start + SEGMENT)
+    everyone = np.ones(2, np.bool_)
+    return Cepstra(span, span, np.full((2, 3, 2), start, np.float32), everyone, everyone)
+
+
+def hear(passage: Passage) -> list[Cepstra]:
+    return [cepstra(start) for start in range(passage.start, passage.stop - SEGMENT + 1, STRIDE)]
+
+
+def passage(start: int, stop: int, label: str = "human", recording: str = "night") -> Passage:
+    return Passage(recording, (Stretch(start, stop, label),))
+
+
+def deaf(passage: Passage) -> list[Cepstra]:
+    raise SourceError("the sound is gone")
+
+
+def store(tmp_path, most: int = 1000) -> ExampleStore:
+    return ExampleStore(tmp_path / "examples", most_segments=most)
+
+
+COUNTS = st.integers(1, 12).flatmap(
+    lambda n: st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=2), min_size=n, max_size=n)
+)
+
+
+@given(COUNTS, st.integers(0, 60))
+def test_thinning_takes_from_the_largest(given_counts, most):
+    """As many as fit are kept, no class or passage is cut below a smaller one, and the oldest go last."""
+    counts = np.array(given_counts)
+    kept = balanced(counts, most)
+    assert (kept <= counts).all()
+    assert kept.sum() == min(most, counts.sum())
+    classes, before = kept.sum(axis=0), counts.sum(axis=0)
+    for cut in np.flatnonzero(classes < before):
+        assert classes.max() <= classes[cut] + 1
+    for code in (0, 1):
+        own = kept[:, code]
+        for cut in np.flatnonzero(own < counts[:, code]):
+            assert own.max() <= own[cut] + 1
+            # Among those that were cut, a newer one never has less.
+            assert all(own[later] >= own[cut] for later in range(cut, len(own)) if own[later] < counts[later, code])
+
+
+def test_what_is_labelled_is_learned_from(tmp_path):
+    """Segments inside their labels, and none across two of them."""
+    examples = store(tmp_path)
+    two = Passage("night", (Stretch(0, 230, "human"), Stretch(230, 400, "human_animal")))
+    assert examples.update([two], hear, segment=SEGMENT) == 1
+    loaded = examples.load(CLASSES)
+    assert loaded.start.tolist() == [0, 50, 100, 250, 300]
+    assert loaded.label.tolist() == [0, 0, 0, 1, 1]
+    assert (loaded.cepstra == loaded.start[:, None, None]).all()
+    (note,) = loaded.recordings
+    assert note.name == "night@0"
+    assert note.label_counts == {"human": 3, "human_animal": 2}
+
+
+def test_nothing_is_heard_twice(tmp_path):
+    """What is stored already need not be read again."""
+    examples = store(tmp_path)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT)
+    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT) == 0
+    assert len(examples.load(CLASSES)) == 5
+
+
+def test_a_corrected_label_replaces_the_examples_also_without_their_sound(tmp_path):
+    """Cepstra of the segments are kept; their labels are the new ones."""
+    examples = store(tmp_path)
+    examples.update([passage(0, 300), passage(900, 1200)], hear, segment=SEGMENT)
+    corrected = [passage(0, 300, "human_animal"), passage(900, 1100)]
+    assert examples.update(corrected, deaf, segment=SEGMENT) == 2
+    loaded = examples.load(CLASSES)
+    assert dict(zip(loaded.start.tolist(), loaded.label.tolist(), strict=True)) == (
+        dict.fromkeys(range(0, 250, 50), 1) | dict.fromkeys([900, 950, 1000], 0)
+    )
+
+
+def test_a_label_that_is_taken_back_takes_the_examples_with_it(tmp_path):
+    """References stay: nobody labelled them in the stream."""
+    examples = store(tmp_path)
+    examples.add_reference(passage(0, 200, recording="given"), hear(passage(0, 200)), segment=SEGMENT)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT)
+    examples.update([], hear, segment=SEGMENT)
+    (note,) = examples.load(CLASSES).recordings
+    assert (note.name, note.reference) == ("given@0", True)
+
+
+def test_a_passage_whose_sound_cannot_be_read_is_told_and_tried_again(tmp_path):
+    """It is not taken for heard."""
+    examples = store(tmp_path)
+    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT) == 0
+    assert examples.troubles == ["night@0: the sound is gone"]
+    with pytest.raises(UsageError, match="nothing is labelled 'human' or"):
+        examples.load(CLASSES)
+    assert examples.update([passage(0, 300)], hear, segment=SEGMENT) == 1
+
+
+def test_the_store_is_bounded_and_evenly_thinned(tmp_path):
+    """First to last segment of the longest passage remain; the short one of the rare class is left alone."""
+    examples = store(tmp_path, most=10)
+    examples.update([passage(0, 2000), passage(5000, 5200, "human_animal")], hear, segment=SEGMENT)
+    loaded = examples.load(CLASSES)
+    assert len(loaded) == 10
+    assert loaded.start[loaded.label == 1].tolist() == [5000, 5050, 5100]
+    kept = loaded.start[loaded.label == 0]
+    assert kept[[0, -1]].tolist() == [0, 1900]
+    assert np.diff(kept).max() - np.diff(kept).min() <= STRIDE
+    before = {note.name: note.fingerprint for note in loaded.recordings}
+    store(tmp_path, most=6).thin()
+    assert {note.name: note.fingerprint for note in examples.load(CLASSES).recordings} == before
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:300] + b"\xff" + b[301:]])
+def test_a_damaged_file_is_told_left_out_and_made_again(damage, tmp_path):
+    """Half of it, nothing of it, one byte of it."""
+    examples = store(tmp_path)
+    wanted = [passage(0, 300), passage(900, 1200)]
+    examples.update(wanted, hear, segment=SEGMENT)
+    victim = sorted((tmp_path / "examples").glob("*.npz"))[0]
+    victim.write_bytes(damage(victim.read_bytes()))
+    assert len(examples.load(CLASSES).recordings) == 1
+    assert f"{victim.name} is damaged" in examples.troubles[0]
+    assert examples.update(wanted, hear, segment=SEGMENT) == 1
+    assert len(examples.load(CLASSES).recordings) == 2
+
+
+def test_files_of_a_writer_that_was_killed_are_cleared_away(tmp_path):
+    """They are not examples."""
+    examples = store(tmp_path)
+    (tmp_path / "examples" / "x.npz.123.partial").write_bytes(b"half")
+    examples.update([passage(0, 300)], hear, segment=SEGMENT)
+    assert [path.suffix for path in (tmp_path / "examples").iterdir()] == [".npz"]
