@@ -170,7 +170,7 @@ class Workshop:
         added = self.registry.add(model, origin=origin, status=Status.CHALLENGER, why=why)
         if added.status is not Status.CHAMPION:
             self.registry.promote(added.name, who="gemmed", why=why)
-        self.tell(NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)
+        _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)
         return Outcome.PASSED
 
     def _learned(self, examples: Examples, hearing: Hearing) -> Model:
@@ -247,11 +247,8 @@ class Workshop:
 
     def _nothing(self, why: str) -> Outcome:
         _log.info("nothing to learn", why=why)
-        self.tell(NoticeKind.RETRAINING_FINISHED, status="nothing", why=why)
+        _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status="nothing", why=why)
         return Outcome.NOTHING
-
-    def tell(self, kind: NoticeKind, **details: Any) -> None:
-        self.journal.append([Entry(self.job.run, {"type": kind.value, **details})])
 
 
 @contextmanager
@@ -269,15 +266,19 @@ def _alone(state: Path) -> Iterator[None]:
 def run(state: Path, job: Job, *, starter: bool = False) -> Outcome:
     """One round of learning, told in the journal from beginning to end."""
     with _alone(state), Journal(state / "journal.sqlite") as journal:
-        workshop = Workshop(state, journal, job)
-        workshop.registry.clean()
-        workshop.tell(NoticeKind.RETRAINING_STARTED, starter=starter)
+        _tell(journal, job, NoticeKind.RETRAINING_STARTED, starter=starter)
         try:
+            workshop = Workshop(state, journal, job)
+            workshop.registry.clean()
             return workshop.start() if starter else workshop.learn()
         except Exception as error:
             told = str(error) if isinstance(error, GemmedError) else f"{type(error).__name__}: {error}"
-            workshop.tell(NoticeKind.RETRAINING_FAILED, why=told)
+            _tell(journal, job, NoticeKind.RETRAINING_FAILED, why=told)
             raise
+
+
+def _tell(journal: Journal, job: Job, kind: NoticeKind, **details: Any) -> None:
+    journal.append([Entry(job.run, {"type": kind.value, **details})])
 
 
 def _stay_behind() -> None:

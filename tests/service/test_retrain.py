@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pipeline.errors import SettingsError, UsageError
 from pipeline.events import Block, Decision, RecordingStarted, Role
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.registry import Origin, Registry, Status
@@ -17,7 +22,9 @@ from pipeline.simulation.options import site_of
 from pipeline.simulation.scene import record
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore, Spool
-from pipeline.training.model import Refusal
+from pipeline.training.model import Model, Refusal
+from tests.service.conftest import ARRAY
+from tests.test_cli import ROOT
 
 RATE = 4000
 SITE = {
@@ -115,47 +122,137 @@ def test_without_labels_there_is_nothing_new(state):
     assert kinds(state)[-1] == "retraining_finished"
 
 
-def test_labels_in_the_stream_become_a_challenger(state):
-    """Learned from the references and from the passages of the stream; what was refused is kept by place."""
-    places, labels = told(state)
-    label(state, "night", places, labels)
-    outcome = run(state, Job(**CHOSEN))
-    with Journal(state / "journal.sqlite") as journal:
-        registry = Registry(state / "models", journal)
-        newest = registry.all()[0]
-        model = registry.load(newest.name)
-        refusals = journal.rows("SELECT * FROM refusals WHERE model = ?", (newest.name,))
-    assert newest.origin is Origin.RETRAINED
-    assert (outcome, newest.status) in [(Outcome.PASSED, Status.CHALLENGER), (Outcome.REFUSED, Status.REFUSED)]
-    assert newest.facts["passages"] == 20
-    assert newest.facts["gate"]["compared"]["passages"] == 20
-    assert newest.facts["gate"]["passed"] is (outcome is Outcome.PASSED)
-    assert {note["recording"] for note in model.notes["recordings"]} >= {f"night@{start}" for start, _ in places}
-    refused = (model.memory.refusal != Refusal.NONE) & (model.memory.refusal != Refusal.ABSENT)
-    assert len(refusals) == refused.sum()
-
-
 def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
     """A model that decides nothing and screens; it is champion, for nothing is there that it could be worse than."""
     labels = ["human", "human_animal"] * 4
-    hear(tmp_path, "day", scenes(range(8), labels))
+    places = hear(tmp_path, "day", scenes(range(8), labels))
     assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=1000.0)) is Outcome.NOTHING
     assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=40.0)) is Outcome.PASSED
+    assert kinds(tmp_path)[-2:] == ["model_promoted", "retraining_finished"]
     with Journal(tmp_path / "journal.sqlite") as journal:
         registry = Registry(tmp_path / "models", journal)
         champion, model = registry.champion(), registry.load_champion()
     assert champion is not None
     assert champion.origin is Origin.UNLABELLED
     assert model is not None
-    assert not model.decides
     assert model.usual is not None
-    assert kinds(tmp_path)[-2:] == ["model_promoted", "retraining_finished"]
-    chain = whole_chain(model, Choices(health=False))
-    chain.push(RecordingStarted("new", RATE, tuple("1234")))
-    (scene,) = scenes([77], ["human"])
-    decisions = [fact for fact in chain.push(Block(0, scene, np.ones(4, np.bool_))) if isinstance(fact, Decision)]
-    assert len(decisions) == 10
-    for decision in decisions:
+    for decision in decided(model, *scenes([77], ["human"])):
         assert decision.outcome.label is None
         assert set(decision.roles) == {Role.UNTRAINED}
         assert np.isfinite(decision.verdicts.screened.p_values).all()
+    label(tmp_path, "day", places[:3], labels[:3])
+    assert run(tmp_path, Job(**CHOSEN)) is Outcome.NOTHING
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        *_, last = journal.events()
+    assert last.body["why"] == (
+        "2 passages of 'human' must be at least 5; label 3 more; "
+        "1 passages of 'human_animal' must be at least 5; label 4 more"
+    )
+
+
+def decided(model: Model, scene: np.ndarray) -> list[Decision]:
+    chain = whole_chain(model, Choices(health=False))
+    chain.push(RecordingStarted("new", RATE, tuple("1234")))
+    found = [fact for fact in chain.push(Block(0, scene, np.ones(4, np.bool_))) if isinstance(fact, Decision)]
+    assert len(found) == 10
+    return found
+
+
+def process(state: Path, job: dict) -> subprocess.Popen[str]:
+    (state / "job.json").write_text(json.dumps(job))
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.service.retrain",
+        "--state",
+        str(state),
+        "--job",
+        str(state / "job.json"),
+    ]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def killed_while_learning(state: Path) -> int:
+    """Start the process, wait until it has finished one fit, and kill it; which process it was."""
+    with process(state, CHOSEN) as learning:
+        assert learning.stderr is not None
+        try:
+            assert 1 in (json.loads(line)["fields"].get("fits") for line in learning.stderr)
+        finally:
+            learning.kill()
+    assert learning.returncode == -signal.SIGKILL
+    return learning.pid
+
+
+def test_labels_become_a_challenger_whatever_was_killed_before(state):
+    """Killed, nothing is seen of it; the next run hears nothing twice, learns from all, and clears away the rest."""
+    places, labels = told(state)
+    label(state, "night", places, labels)
+    with Journal(state / "journal.sqlite") as journal:
+        registry = Registry(state / "models", journal)
+        before = registry.all()
+        left_behind = registry.directory / f".{killed_while_learning(state)}.partial"
+        assert registry.all() == before
+        left_behind.mkdir()  # had it been killed later
+        stored = {path.name: path.stat().st_mtime_ns for path in (state / "examples").glob("*.npz")}
+        assert len(stored) == 20
+        outcome = run(state, Job(**CHOSEN))
+        assert {path.name: path.stat().st_mtime_ns for path in (state / "examples").glob("*.npz")} == stored
+        newest = registry.all()[0]
+        assert {path.name for path in registry.directory.iterdir()} == {newest.name, *(one.name for one in before)}
+        model = registry.load(newest.name)
+        refusals = journal.rows("SELECT * FROM refusals WHERE model = ?", (newest.name,))
+    assert kinds(state).count("retraining_started") == 3
+    assert newest.origin is Origin.RETRAINED
+    assert (outcome, newest.status) in [(Outcome.PASSED, Status.CHALLENGER), (Outcome.REFUSED, Status.REFUSED)]
+    assert newest.facts["passages"] == newest.facts["gate"]["compared"]["passages"] == 20
+    assert newest.facts["gate"]["compared_on_new"]["passages"] == 10
+    assert newest.facts["gate"]["passed"] is (outcome is Outcome.PASSED)
+    assert {note["recording"] for note in model.notes["recordings"]} >= {f"night@{start}" for start, _ in places}
+    refused = (model.memory.refusal != Refusal.NONE) & (model.memory.refusal != Refusal.ABSENT)
+    assert len(refusals) == refused.sum()
+
+
+def test_two_do_not_learn_at_once(state):
+    """The second says so and leaves everything as it is."""
+    before = kinds(state)
+    with (state / "retraining.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="somebody else is learning in"):
+            run(state, Job())
+    assert kinds(state) == before
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [({"colour": 1}, "colour: Extra inputs are not permitted"), ({"worse": "much"}, "worse: Input should be a valid")],
+)
+def test_a_job_that_is_no_job_is_refused(job, message, tmp_path):
+    """Before anything is touched."""
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with pytest.raises(SettingsError, match=message):
+        Job.read(tmp_path / "job.json")
+
+
+def test_an_error_is_told_in_the_journal(state):
+    """And not swallowed."""
+    shutil.rmtree(state / "examples")
+    (state / "examples").write_text("in the way")
+    with pytest.raises(FileExistsError):
+        run(state, Job())
+    with Journal(state / "journal.sqlite") as journal:
+        *_, last = journal.events()
+    assert last.type == "retraining_failed"
+    assert last.body["why"].startswith("FileExistsError")
+
+
+def test_a_starter_from_recordings(tmp_path):
+    """As `gemmed train` takes them."""
+    job = Job(**CHOSEN, recordings=(ARRAY,), labels=ARRAY / "labels.csv")
+    assert run(tmp_path, job, starter=True) is Outcome.PASSED
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        model = Registry(tmp_path / "models", journal).load_champion()
+    assert model is not None
+    assert [note["recording"] for note in model.notes["recordings"]] == [f"r00{n}@0" for n in range(1, 9)]
+    assert model.usual is not None
+    assert run(tmp_path, job, starter=True) is Outcome.NOTHING
