@@ -149,15 +149,19 @@ class Registry:
         A refusal is always told, all else if asked for.
         """
         stored = self._store(model)
-        if any(one.name == stored.name for one in self.all()):
-            return self.named(stored.name)
+        known_as = next((one for one in self.all() if one.name == stored.name), None)
+        # What was damaged is whole again.
+        if known_as is not None and known_as.status is not Status.UNUSABLE:
+            return known_as
         with self._journal.transaction():
             champion, now, known = self.champion(), utc(datetime.now(UTC)), _facts(model) | dict(facts or {})
             parent = champion.name if champion else None
             values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(known))
-            self._journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._journal.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             for refused in _refusals(model):
-                self._journal.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?, ?)", (stored.name, *refused))
+                self._journal.execute(
+                    "INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?, ?, ?)", (stored.name, *refused)
+                )
             if told is not None:
                 self._tell(told, model=stored.name, origin=origin, status=status, why=why, **known)
             if status is Status.REFUSED:
@@ -170,11 +174,19 @@ class Registry:
         fresh = self.directory / f".{os.getpid()}.partial"
         shutil.rmtree(fresh, ignore_errors=True)
         stored = model.save(fresh)
-        if self.path(stored.name).exists():
+        if self._is_whole(stored.name):
             shutil.rmtree(fresh)
         else:
+            shutil.rmtree(self.path(stored.name), ignore_errors=True)
             fresh.rename(self.path(stored.name))
         return stored
+
+    def _is_whole(self, name: str) -> bool:
+        try:
+            self.load(name)
+        except ModelError:
+            return False
+        return True
 
     def promote(self, name: str, *, who: str, why: str, told: NoticeKind = NoticeKind.MODEL_PROMOTED) -> Registered:
         """Let a model decide from now on; it must load."""

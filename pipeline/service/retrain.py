@@ -10,7 +10,7 @@ import argparse
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
@@ -138,6 +138,7 @@ class Workshop:
         return self._started(given)
 
     def _started(self, given: References) -> Outcome:
+        self.examples.forget_references()
         for passage, cepstra in given.passages():
             self.examples.add_reference(passage, cepstra, segment=given.hearing.grid.segment)
             _log.debug("heard", passage=passage.name)
@@ -206,7 +207,10 @@ class Workshop:
         return judge_honestly(examples, self.champion)
 
     def _update(self, hearing: Hearing) -> int:
-        new = self.examples.update(self._wanted(hearing), self._hear(hearing), segment=hearing.grid.segment)
+        labels = current_labels(self.journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id"))
+        new = self.examples.update(
+            self._wanted(labels, hearing), self._hear(hearing), segment=hearing.grid.segment, labelled=labels
+        )
         self._tell_troubles()
         return new
 
@@ -214,9 +218,8 @@ class Workshop:
         for trouble in self.examples.troubles:
             _log.warning(trouble)
 
-    def _wanted(self, hearing: Hearing) -> list[Passage]:
+    def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
         """Passages of the two classes, as far as their sound is kept by now."""
-        rows = self.journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id")
         heard = self.journal.rows(
             "SELECT recording, max(stop) AS stop FROM pieces JOIN recordings ON name = recording "
             "WHERE rate_hz = ? AND sensors = ? GROUP BY recording",
@@ -229,10 +232,10 @@ class Workshop:
                 for one in stretches
                 if one.label in self.classes and one.start < until[recording]
             ]
-            for recording, stretches in current_labels(rows).items()
+            for recording, stretches in labels.items()
             if recording in until
         }
-        return passages({name: own for name, own in known.items() if own}, rate_hz=hearing.grid.rate_hz)
+        return passages(known, rate_hz=hearing.grid.rate_hz)
 
     def _hear(self, hearing: Hearing) -> Callable[[Passage], Iterator[Cepstra]]:
         sensors = tuple(map(str, range(1, hearing.n_sensors + 1)))

@@ -24,7 +24,8 @@ from pipeline.training.examples import Examples, RecordingNote, evenly, two_clas
 from pipeline.training.labels import Labels, read_labels
 from pipeline.training.passages import Passage, Stretch
 
-_RECORDINGS = 40
+_RECORDINGS, _SECONDS = 40, 8.0
+"""Of a simulated site: enough to decide by, and learned from in a minute or two."""
 _PART_SECONDS = 10.0
 _MOST_UNLABELLED = 1500
 _UNHEARD = 500_000
@@ -81,8 +82,9 @@ def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> 
     from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, record
 
     try:
-        site = site_of(**{name: value for name, value in options.items() if name != "recordings"})
-    except TypeError as error:
+        given = {name: value for name, value in options.items() if name != "recordings"}
+        site = site_of(**given | {"seconds": min(_SECONDS, given["seconds"])})
+    except (TypeError, KeyError) as error:
         raise UsageError(f"simulated={dict(options)} does not describe a site ({error}); correct it") from error
     hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
     numbers = {f"starter-{n + 1:03d}": n for n in range(int(options.get("recordings", _RECORDINGS)))}

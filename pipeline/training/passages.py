@@ -57,15 +57,14 @@ def recording_of(name: str) -> str:
 
 
 def current_labels(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Stretch]]:
-    """The stretches of each recording, from rows in the order in which they were given.
+    """The stretches of each recording that was ever labelled, from rows in the order in which they were given.
 
     A row has `recording`, `start`, `stop` and `label`, which is None where labels are taken back.
     """
     given: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         given.setdefault(row["recording"], []).append(row)
-    found = {recording: _folded(own) for recording, own in given.items()}
-    return {recording: stretches for recording, stretches in found.items() if stretches}
+    return {recording: _folded(own) for recording, own in given.items()}
 
 
 def _folded(rows: Sequence[Mapping[str, Any]]) -> list[Stretch]:
@@ -99,6 +98,8 @@ def passages(labels: Mapping[str, Sequence[Stretch]], *, rate_hz: int) -> list[P
     apart = round(APART_SECONDS * rate_hz)
     found: list[Passage] = []
     for recording, stretches in labels.items():
+        if not stretches:
+            continue
         ends = [n for n, (one, other) in enumerate(pairwise(stretches), start=1) if other.start - one.stop >= apart]
         for first, last in pairwise((0, *ends, len(stretches))):
             found.append(Passage(recording, tuple(stretches[first:last])))

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,18 @@ class ExampleStore:
         self.troubles: list[str] = []
         """What could not be used, and why."""
 
-    def update(self, wanted: Sequence[Passage], hear: Hear, *, segment: int) -> int:
-        """Hold exactly these passages besides the references; how many are new. `segment` is the length of one."""
+    def update(self, wanted: Sequence[Passage], hear: Hear, *, segment: int, labelled: Collection[str]) -> int:
+        """Hold exactly these passages of the recordings that were ever labelled; how many are new.
+
+        What is stored of other recordings stays: labels are never deleted, so it is the journal that was lost. The
+        length of a segment is `segment`.
+        """
         for leftover in self._directory.glob("*.partial"):
             leftover.unlink()
         files = {_file_name(passage): passage for passage in wanted}
         present = {path.name: path for path in self._directory.glob("*.npz") if not path.name.startswith(_REFERENCE)}
-        outdated = self._read([path for name, path in present.items() if name not in files])
+        others = self._read([path for name, path in present.items() if name not in files])
+        outdated = [one for one in others if one.passage.recording in labelled]
         new = 0
         for name in files.keys() - present.keys():
             kept = [one for one in outdated if one.passage.recording == files[name].recording]
@@ -78,8 +83,8 @@ class ExampleStore:
             if len(stored):
                 write_whole(self._directory / name, _packed(stored))
                 new += 1
-        for name in present.keys() - files.keys():
-            present[name].unlink(missing_ok=True)
+        for one in outdated:
+            (self._directory / _file_name(one.passage)).unlink(missing_ok=True)
         self.thin()
         return new
 
@@ -89,6 +94,10 @@ class ExampleStore:
         except SourceError as error:
             self.troubles.append(f"{passage.name}: {error}")
             return []
+
+    def forget_references(self) -> None:
+        for path in self._directory.glob(f"{_REFERENCE}*.npz"):
+            path.unlink()
 
     def add_reference(self, passage: Passage, cepstra: Iterable[Cepstra], *, segment: int) -> None:
         """A passage that stays, whatever is labelled in the stream."""

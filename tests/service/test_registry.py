@@ -126,6 +126,16 @@ def test_a_damaged_champion_gives_way_to_the_one_before(registry, add, journal):
     assert registry.champion() is None
 
 
+def test_a_damaged_model_that_is_learned_again_is_whole_again(registry, add):
+    """The same labels give the same model; its files and its row are renewed."""
+    a = add(1)
+    registry.promote(a.name, who="me", why="")
+    (registry.path(a.name) / "arrays.npz").write_bytes(b"damaged")
+    assert registry.load_champion() is None
+    assert add(1).status is Status.CHALLENGER
+    assert registry.load(a.name).identity == a.identity
+
+
 def test_a_damaged_model_is_not_promoted(registry, add):
     """The champion stays."""
     a, b = add(1), add(2)

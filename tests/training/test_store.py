@@ -67,7 +67,7 @@ def test_what_is_labelled_is_learned_from(tmp_path):
     """Segments inside their labels, and none across two of them."""
     examples = store(tmp_path)
     two = Passage("night", (Stretch(0, 230, "human"), Stretch(230, 400, "human_animal")))
-    assert examples.update([two], hear, segment=SEGMENT) == 1
+    assert examples.update([two], hear, segment=SEGMENT, labelled={"night"}) == 1
     loaded = examples.load(CLASSES)
     assert loaded.start.tolist() == [0, 50, 100, 250, 300]
     assert loaded.label.tolist() == [0, 0, 0, 1, 1]
@@ -80,17 +80,17 @@ def test_what_is_labelled_is_learned_from(tmp_path):
 def test_nothing_is_heard_twice(tmp_path):
     """What is stored already need not be read again."""
     examples = store(tmp_path)
-    examples.update([passage(0, 300)], hear, segment=SEGMENT)
-    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT) == 0
+    examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
+    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT, labelled={"night"}) == 0
     assert len(examples.load(CLASSES)) == 5
 
 
 def test_a_corrected_label_replaces_the_examples_also_without_their_sound(tmp_path):
     """Cepstra of the segments are kept; their labels are the new ones."""
     examples = store(tmp_path)
-    examples.update([passage(0, 300), passage(900, 1200)], hear, segment=SEGMENT)
+    examples.update([passage(0, 300), passage(900, 1200)], hear, segment=SEGMENT, labelled={"night"})
     corrected = [passage(0, 300, "human_animal"), passage(900, 1100)]
-    assert examples.update(corrected, deaf, segment=SEGMENT) == 2
+    assert examples.update(corrected, deaf, segment=SEGMENT, labelled={"night"}) == 2
     loaded = examples.load(CLASSES)
     assert dict(zip(loaded.start.tolist(), loaded.label.tolist(), strict=True)) == (
         dict.fromkeys(range(0, 250, 50), 1) | dict.fromkeys([900, 950, 1000], 0)
@@ -101,26 +101,35 @@ def test_a_label_that_is_taken_back_takes_the_examples_with_it(tmp_path):
     """References stay: nobody labelled them in the stream."""
     examples = store(tmp_path)
     examples.add_reference(passage(0, 200, recording="given"), hear(passage(0, 200)), segment=SEGMENT)
-    examples.update([passage(0, 300)], hear, segment=SEGMENT)
-    examples.update([], hear, segment=SEGMENT)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
+    examples.update([], hear, segment=SEGMENT, labelled={"night"})
     (note,) = examples.load(CLASSES).recordings
     assert (note.name, note.reference) == ("given@0", True)
+
+
+def test_a_journal_that_was_lost_takes_no_examples_with_it(tmp_path):
+    """Labels are never deleted: where there are none at all, nothing was taken back."""
+    examples = store(tmp_path)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
+    other = passage(0, 200, recording="day")
+    examples.update([other], hear, segment=SEGMENT, labelled={"day"})
+    assert [note.name for note in examples.load(CLASSES).recordings] == ["day@0", "night@0"]
 
 
 def test_a_passage_whose_sound_cannot_be_read_is_told_and_tried_again(tmp_path):
     """It is not taken for heard."""
     examples = store(tmp_path)
-    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT) == 0
+    assert examples.update([passage(0, 300)], deaf, segment=SEGMENT, labelled={"night"}) == 0
     assert examples.troubles == ["night@0: the sound is gone"]
     with pytest.raises(UsageError, match="nothing is labelled 'human' or"):
         examples.load(CLASSES)
-    assert examples.update([passage(0, 300)], hear, segment=SEGMENT) == 1
+    assert examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"}) == 1
 
 
 def test_the_store_is_bounded_and_evenly_thinned(tmp_path):
     """First to last segment of the longest passage remain; the short one of the rare class is left alone."""
     examples = store(tmp_path, most=10)
-    examples.update([passage(0, 2000), passage(5000, 5200, "human_animal")], hear, segment=SEGMENT)
+    examples.update([passage(0, 2000), passage(5000, 5200, "human_animal")], hear, segment=SEGMENT, labelled={"night"})
     loaded = examples.load(CLASSES)
     assert len(loaded) == 10
     assert loaded.start[loaded.label == 1].tolist() == [5000, 5050, 5100]
@@ -137,12 +146,12 @@ def test_a_damaged_file_is_told_left_out_and_made_again(damage, tmp_path):
     """Half of it, nothing of it, one byte of it."""
     examples = store(tmp_path)
     wanted = [passage(0, 300), passage(900, 1200)]
-    examples.update(wanted, hear, segment=SEGMENT)
+    examples.update(wanted, hear, segment=SEGMENT, labelled={"night"})
     victim = sorted((tmp_path / "examples").glob("*.npz"))[0]
     victim.write_bytes(damage(victim.read_bytes()))
     assert len(examples.load(CLASSES).recordings) == 1
     assert f"{victim.name} is damaged" in examples.troubles[0]
-    assert examples.update(wanted, hear, segment=SEGMENT) == 1
+    assert examples.update(wanted, hear, segment=SEGMENT, labelled={"night"}) == 1
     assert len(examples.load(CLASSES).recordings) == 2
 
 
@@ -150,5 +159,5 @@ def test_files_of_a_writer_that_was_killed_are_cleared_away(tmp_path):
     """They are not examples."""
     examples = store(tmp_path)
     (tmp_path / "examples" / "x.npz.123.partial").write_bytes(b"half")
-    examples.update([passage(0, 300)], hear, segment=SEGMENT)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
     assert [path.suffix for path in (tmp_path / "examples").iterdir()] == [".npz"]
