@@ -237,7 +237,9 @@ class Retraining:
 
     def _due(self, journal: Journal, settings: Settings) -> str | None:
         training = settings.training
-        schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift)
+        schedule = Schedule(
+            training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds
+        )
         started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
         after = started.id if started else 0
         (labels,) = journal.rows("SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (after,))

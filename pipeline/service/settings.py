@@ -226,9 +226,10 @@ class Training(Table):
     labels: PathBeside | None = None
     classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), AfterValidator(_two_classes)] = None
     interval_seconds: SomeSeconds = Field(default=24 * 3600.0, validation_alias="interval")
+    pause_seconds: Seconds = Field(default=600.0, validation_alias="pause")
     new_labels: Count = 20
     on_drift: bool = True
-    segments: Annotated[int, Field(ge=10)] = 3000
+    segments: Annotated[int, Field(ge=40)] = 3000
     seconds_unlabelled: Seconds = Field(default=600.0, validation_alias="unlabelled")
     shadow_seconds: Seconds = Field(default=600.0, validation_alias="shadow")
     contamination: Annotated[float, Field(gt=0, lt=1)] = 0.3

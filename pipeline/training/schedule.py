@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-_PAUSE_SECONDS = 600.0
-"""Between two rounds of learning, whatever happens: a storm of labels must not keep it busy."""
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -16,6 +13,8 @@ class Schedule:
     interval_seconds: float = 24 * 3600.0
     new_labels: int = 20
     on_drift: bool = True
+    pause_seconds: float = 600.0
+    """Between two rounds of learning, whatever happens: a storm of labels must not keep it busy."""
 
     def due(self, now: datetime, last_started: datetime | None, new_labels: int, *, drift: bool) -> str | None:
         """Why to learn now, if at all; `new_labels` and `drift` count from what the last round has learned from.
@@ -28,7 +27,7 @@ class Schedule:
             return "nothing was learned yet"
         # A clock that was set back must not put learning off for years.
         waited = (now - last_started).total_seconds() if now >= last_started else self.interval_seconds
-        if waited < _PAUSE_SECONDS:
+        if waited < self.pause_seconds:
             return None
         if new_labels >= self.new_labels:
             return f"{new_labels} new labels"

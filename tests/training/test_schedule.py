@@ -32,6 +32,13 @@ def test_labels_drift_and_time(hours_ago, new_labels, drift, reason):
     assert Schedule().due(NOW, last, new_labels, drift=drift) == reason
 
 
+def test_the_pause_can_be_shorter():
+    """Who labels in a hurry need not wait ten minutes."""
+    minute_ago = NOW - timedelta(minutes=1)
+    assert Schedule(pause_seconds=60.0).due(NOW, minute_ago, 20, drift=False) == "20 new labels"
+    assert Schedule(pause_seconds=61.0).due(NOW, minute_ago, 20, drift=False) is None
+
+
 def test_drift_can_be_left_out():
     """Then only labels and time count."""
     hour_ago = NOW - timedelta(hours=1)
