@@ -16,6 +16,9 @@ from typing import Any
 from pipeline.errors import GemmedError, ModelError
 from pipeline.events import Notice, NoticeKind
 from pipeline.files import write_whole
+from pipeline.service.assembly import warmed_chain
+from pipeline.service.doors import simulated_site
+from pipeline.service.job import Job
 from pipeline.service.labelling import WatchedLabels
 from pipeline.service.logs import log
 from pipeline.service.registry import Origin, Registered, Registry, Status
@@ -79,6 +82,8 @@ class Learning:
                 )
                 registry.promote(added.name, who="settings", why=f"training.model = {given}")
             model = registry.load_champion()
+        if model is not None:
+            warmed_chain(model, self.settings.choices())
         self._deciding = model.name if model else ""
         self._thread.start()
         return model
@@ -142,6 +147,7 @@ class Learning:
             why = f"it is for {model.n_sensors} sensors at {model.grid.rate_hz} Hz"
             registry.refuse(model.name, why=why, facts={})
             raise ModelError(f"model {model.name} cannot decide here: {why}; promote another")
+        warmed_chain(model, self.settings.choices())
         self._deciding, self._trial = model.name, None
         self._words.append(Swap(model))
 
@@ -167,6 +173,7 @@ class Learning:
             self._trial = None
             registry.promote(challenger.name, who=_GATEKEEPER, why="it passed the gate")
             return
+        warmed_chain(model, self.settings.choices())
         self._trial = _Trial(challenger.name, Shadow(segments, self.settings.decisions.alpha))
         self._words.append(Shadowed(model, self._trial.shadow))
         self._words.append(Notice(NoticeKind.SHADOW_STARTED, {"model": challenger.name, "segments": segments}))
@@ -237,9 +244,7 @@ class Retraining:
 
     def _due(self, journal: Journal, settings: Settings) -> str | None:
         training = settings.training
-        schedule = Schedule(
-            training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds
-        )
+        schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds)
         started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
         after = started.id if started else 0
         (labels,) = journal.rows("SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (after,))
@@ -269,9 +274,6 @@ def _heard_seconds(journal: Journal) -> float:
 
 
 def _job(settings: Settings, run: str) -> str:
-    from pipeline.service.doors import simulated_site
-    from pipeline.service.retrain import Job
-
     training, source = settings.training, settings.source
     return Job(
         run=run,

@@ -16,13 +16,12 @@ from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from pipeline.errors import GemmedError, SettingsError, UsageError
+from pipeline.errors import GemmedError, UsageError
 from pipeline.events import Cepstra, NoticeKind, RecordingStarted
 from pipeline.service.assembly import listening
+from pipeline.service.job import Job
 from pipeline.service.logs import Log, start_logging
 from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.starting import References, from_files, from_simulation, from_stream, latest_sound
@@ -52,53 +51,12 @@ class Outcome(IntEnum):
     NOTHING = 4  # to learn from yet
 
 
-class Job(BaseModel):
-    """What may be chosen about learning; all of it has a default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    run: str = ""
-    """Under which the journal tells of it."""
-    classes: Annotated[tuple[str, str] | None, Field(strict=False)] = None
-    """Those of the champion unless given."""
-    segments: Annotated[int, Field(ge=40)] = 3000
-    components: Annotated[int, Field(ge=1)] = 50
-    folds: Annotated[int, Field(ge=2)] = 5
-    seed: Annotated[int, Field(ge=0)] = 0
-    worse: Annotated[float, Field(ge=0, le=1)] = 0.01
-    contamination: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    passages: Annotated[int, Field(ge=3)] = 5
-    """Of each class, before anything is learned."""
-    unlabelled_seconds: Annotated[float, Field(gt=0)] = 600.0
-    """From which to begin where there is no starter."""
-    keep_models: Annotated[int, Field(ge=2)] = 10
-    recordings: tuple[Path, ...] = Field(default=(), strict=False)
-    """To begin with, together with `labels`."""
-    labels: Annotated[Path | None, Field(strict=False)] = None
-    simulated: dict[str, Any] | None = None
-    """A site to begin with, as `pipeline.simulation.options.site_of` takes it."""
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise SettingsError(f"{path}: {place or 'the file'}: {first['msg']}; correct it") from error
-        except OSError as error:
-            raise SettingsError(f"{path} cannot be read: {error.strerror}; give a file in JSON") from error
-
-    @property
-    def gate(self) -> Gate:
-        return Gate(self.worse, self.contamination, self.passages)
-
-
 class Workshop:
     """A state directory while somebody learns in it: what was heard and labelled, the examples, the models."""
 
     def __init__(self, state: Path, journal: Journal, job: Job) -> None:
         self.job, self.journal = job, journal
+        self.gate = Gate(job.worse, job.contamination, job.passages)
         self.registry = Registry(state / "models", journal, run=job.run)
         self.sound = SoundStore(state / "sound", journal)
         self.examples = ExampleStore(state / "examples", most_segments=job.segments)
@@ -115,7 +73,7 @@ class Workshop:
         new = self._update(Hearing.of(self.champion))
         try:
             examples = self.examples.load(self.classes)
-            missing = self.job.gate.missing(examples)
+            missing = self.gate.missing(examples)
             if missing:
                 return self._nothing("; ".join(missing))
             _log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
@@ -182,7 +140,7 @@ class Workshop:
 
     def _judged(self, model: Model, examples: Examples) -> Outcome:
         honest = judge_honestly(examples, model)
-        verdict = self.job.gate.judge(model, honest, self.champion, self._opposed(model, examples))
+        verdict = self.gate.judge(model, honest, self.champion, self._opposed(model, examples))
         status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
         why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
         known = {one.name for one in self.registry.all()}
