@@ -1,4 +1,5 @@
-# make run    set up and run the product's main job
+# make run    set up everything and run the daemon on a simulated array, until Ctrl-C
+# make demo   the same array as recordings: train, decide, evaluate, examine, explain; look into demo/
 # make test   set up everything, lint, check types, run the tests
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,9 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pipeline tests benchmarks fixtures
 
-.PHONY: run test lint types pytest soak clean
+.PHONY: run demo test lint types pytest soak clean
 
 run: $(VENV)/.run
+	$(BIN)/gemmed run
+
+demo: $(VENV)/.run
 	$(BIN)/gemmed simulate demo/training --recordings 40 --fault-share 0.05,0.05,0.05,0.3 --seed 1
 	$(BIN)/gemmed simulate demo/passing --recordings 12 --fault-share 0.2 --seed 2
 	test -d demo/model || $(BIN)/gemmed train demo/training --labels demo/training/labels.csv --model demo/model
