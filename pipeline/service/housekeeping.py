@@ -111,7 +111,7 @@ class SoundKeeper:
             self._try(lambda: self._spool.write(fact), fact.stop - fact.start)
 
     def _begin(self, started: RecordingStarted) -> None:
-        self._spool.begin(started.recording, started.rate_hz, len(started.sensors))
+        self._spool.begin(started.recording, started.rate_hz)
 
     def _try(self, action: Callable[[], None], samples: int) -> None:
         if self._refused_at is not None:

@@ -98,8 +98,9 @@ class LiveSource:
     """One stream of recordings from a source that may stall, vanish and come back.
 
     A recording ends after `recording_seconds`, or when the clock is set, and the next begins with the next sample.
-    While nothing arrives, ticks come from this side: also when the thread that hears hangs. What was missed meanwhile
-    is a gap, as long as the clock says. `stop` ends it from another thread or a signal handler.
+    Blocks end at multiples of `beat` samples of the recording as long as sound flows: where decisions are due, not at
+    every trickle between. While nothing arrives, ticks come from this side: also when the thread that hears hangs. What
+    was missed meanwhile is a gap, as long as the clock says. `stop` ends it from another thread or a signal handler.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class LiveSource:
         buffer_seconds: float = 30.0,
         drop_oldest: bool = True,
         recording_seconds: float = 6 * 3600.0,
+        beat: int = 1,
         name: Callable[[int], str] = "recording-{}".format,
         patience: Patience | None = None,
         wall: Callable[[], float] = time.time,
@@ -118,7 +120,7 @@ class LiveSource:
     ) -> None:
         self._door, self._rate_hz, self._n_sensors = door, rate_hz, n_sensors
         self._capacity, self._drop_oldest = max(1, round(buffer_seconds * rate_hz)), drop_oldest
-        self._length, self._name = round(recording_seconds * rate_hz), name
+        self._length, self._name, self._beat = round(recording_seconds * rate_hz), name, beat
         self._patience = patience or Patience()
         self._steady, self._clock = steady, _Clock(wall, steady)
         self._stopped = False
@@ -255,7 +257,12 @@ class _Hearing:
         most = max(1, round(_MOST_SECONDS * self._live._rate_hz))
         ticked_at = self._steady()
         while not self._live._stopped:
-            item = self._ring.take(seconds=min(self._patience.tick_seconds, _LOOK_UP_SECONDS), most=most)
+            until_beat = self._live._beat - self._live.position % self._live._beat
+            item = self._ring.take(
+                seconds=min(self._patience.tick_seconds, _LOOK_UP_SECONDS),
+                least=until_beat,
+                most=until_beat + most // self._live._beat * self._live._beat,
+            )
             now = self._steady()
             if item is None:
                 if now - ticked_at >= self._tick_every(now):

@@ -90,10 +90,11 @@ class Ring:
             self._samples, self._fill = np.zeros((len(self._samples), 0), np.float32), 0
             self._changed.notify_all()
 
-    def take(self, *, seconds: float, most: int) -> object | None:
-        """The next fact, with at most so many samples; None if there is none for so long."""
+    def take(self, *, seconds: float, most: int, least: int = 1) -> object | None:
+        """The next fact, with at least and at most so many samples; what there is after so long, None for nothing."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._items, seconds):
+            self._changed.wait_for(lambda: self._is_ready(least), seconds)
+            if not self._items:
                 return None
             first = self._items[0]
             if not isinstance(first, _Run):
@@ -103,6 +104,13 @@ class Ring:
             self._forget(length)
             self._changed.notify_all()
             return taken
+
+    def _is_ready(self, least: int) -> bool:
+        """Whether there is something to take that will not grow, or is large enough."""
+        if not self._items:
+            return False
+        first = self._items[0]
+        return not isinstance(first, _Run) or len(self._items) > 1 or len(first) >= least
 
     def _put_sound(self, block: Block) -> None:
         step = max(1, self.capacity // _DROPPED_SHARE)

@@ -50,37 +50,41 @@ class Spool:
 
     def __init__(self, directory: Path, *, piece_seconds: float, finished: Callable[[Part], None]) -> None:
         self._directory, self._piece_seconds, self._finished = directory, piece_seconds, finished
-        self._recording, self._rate_hz, self._n_sensors = "", 0, 0
+        self._recording, self._rate_hz, self._form = "", 0, "s16"
         self._part: Part | None = None
         self._file: IO[bytes] | None = None
         self._next = 0
 
-    def begin(self, recording: str, rate_hz: int, n_sensors: int) -> None:
+    def begin(self, recording: str, rate_hz: int) -> None:
         self.finish()
-        self._recording, self._rate_hz, self._n_sensors = recording, rate_hz, n_sensors
-        self._form = "s16"
+        self._recording, self._rate_hz, self._form = recording, rate_hz, "s16"
 
     def write(self, block: Block) -> None:
         """On disk when it returns, as far as the system goes; a kill no longer loses it."""
-        samples = np.where(block.delivered[:, None], block.samples, np.float32(0))
-        form, length = self._suitable(samples), round(self._piece_seconds * self._rate_hz)
+        frames = self._converted(block)
+        length = round(self._piece_seconds * self._rate_hz)
         for start, stop in _cut(block.start, block.stop, length):
-            self._continue(start, form, tuple(block.delivered.tolist()))
+            self._continue(start, tuple(block.delivered.tolist()))
             assert self._file is not None
-            self._file.write(_raw(samples[:, start - block.start : stop - block.start], form))
+            self._file.write(frames[start - block.start : stop - block.start].tobytes())
             self._next = stop
             if stop % length == 0:
                 self.finish()
 
-    def _suitable(self, samples: Samples) -> str:
+    def _converted(self, block: Block) -> NDArray[Any]:
+        """Time by sensors, as it will be stored; 16 bits until a sample does not fit into them."""
+        samples = block.samples if block.delivered.all() else np.where(block.delivered[:, None], block.samples, 0)
         if self._form == "s16":
-            scaled = samples * np.float32(_FULL_SCALE)
-            fits = (np.rint(scaled) == scaled).all() and (np.abs(scaled + 0.5) <= _FULL_SCALE - 0.5).all()
-            self._form = "s16" if fits else "f32"
-        return self._form
+            scaled = samples.T * np.float32(_FULL_SCALE)
+            with np.errstate(invalid="ignore"):
+                whole = scaled.astype(_TYPES["s16"])
+            if (whole == scaled).all():
+                return whole
+            self._form = "f32"
+        return samples.T.astype(_TYPES["f32"])
 
-    def _continue(self, start: int, form: str, delivered: tuple[bool, ...]) -> None:
-        part = self._part
+    def _continue(self, start: int, delivered: tuple[bool, ...]) -> None:
+        part, form = self._part, self._form
         if part is not None and (start, form, delivered) == (self._next, part.form, part.delivered):
             return
         self.finish()
@@ -112,11 +116,6 @@ def _cut(start: int, stop: int, length: int) -> Iterator[tuple[int, int]]:
         end = min((start // length + 1) * length, stop)
         yield start, end
         start = end
-
-
-def _raw(samples: Samples, form: str) -> bytes:
-    values = samples * np.float32(_FULL_SCALE) if form == "s16" else samples
-    return np.ascontiguousarray(values.T).astype(_TYPES[form]).tobytes()
 
 
 class SoundStore:
