@@ -58,7 +58,9 @@ class Running:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for text in self.process.stdout:
-            self._queue.put(json.loads(text))
+            # A kill may cut the last line; then nobody was told.
+            if text.endswith(b"\n"):
+                self._queue.put(json.loads(text))
         self._queue.put(None)
 
     def _read_errors(self) -> None:

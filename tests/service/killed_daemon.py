@@ -1,0 +1,348 @@
+"""Daemons that live in one state directory one after the other, each killed in the midst of something.
+
+What was told on standard output, and every label for which `gemmed label` said yes, is remembered here and looked for
+in the journal after each kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from threading import Timer
+
+import numpy as np
+
+from pipeline.events import Block
+from pipeline.service.labelling import Given, Moment, give
+from pipeline.service.registry import Origin, Registry, Status
+from pipeline.service.settings import Settings
+from pipeline.service.state import StateDirectory
+from pipeline.service.verify import Verdict, chosen_run, recordings, verify
+from pipeline.simulation import Site, record
+from pipeline.sinks._schema import MIGRATIONS
+from pipeline.sinks.journal import Journal
+from pipeline.sinks.sound import SoundStore, Spool
+from pipeline.training.model import Model
+from tests.service.live import PATIENCE, Event, Running
+from tests.test_cli import ROOT
+
+RATE_HZ = 4000
+PLENTY, LITTLE = "1 GB", "1 MB"
+_PASSAGES = 12
+_PASSING = ("decision", "tick", "paced", "trust_changed")
+"""What the journal may forget, the oldest first, when it takes too much space."""
+_SETTINGS = """
+[array]
+rate = "{rate_hz} Hz"
+
+[source]
+kind = "simulated"
+speed = 0.0
+
+[storage]
+directory = "state"
+recording = "60 s"
+piece = "4 s"
+budget = "{budget}"
+least_free = "1 MB"
+
+[training]
+model = "{model}"
+new_labels = 1
+pause = "0 s"
+shadow = "4 s"
+worse = 0.99
+contamination = 0.99
+keep_models = 1000
+"""
+
+
+class Graveyard:
+    """A state directory, the daemons that were killed in it, and what they had said."""
+
+    def __init__(self, directory: Path, models: list[Path], *, seed: int) -> None:
+        self.directory, self._models, self.chance = directory, models, Random(seed)
+        self.state = StateDirectory(directory / "state")
+        self.kills: Counter[str] = Counter()
+        self.told: dict[int, Event] = {}
+        self.labels: dict[int, str] = {}
+        self.set_budget(PLENTY)
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "gemmed.toml"
+
+    def set_budget(self, budget: str) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(_SETTINGS.format(rate_hz=RATE_HZ, budget=budget, model=self._models[0]))
+
+    def kill(self, what: str, moment: Callable[[Graveyard, Running], float]) -> None:
+        """One life, until some seconds after a moment."""
+        daemon = Running(self.config)
+        killer = Timer(moment(self, daemon), daemon.process.kill)
+        killer.start()
+        code = daemon.wait()
+        killer.join()
+        assert code == -signal.SIGKILL, daemon.errors.decode()
+        self.kills[what] += 1
+        self.remember(daemon)
+
+    def remember(self, daemon: Running) -> None:
+        ids = [event["id"] for event in daemon.events]
+        assert ids == sorted(set(ids))
+        assert not ids or ids[0] > max(self.told, default=0), "an id was given out twice"
+        self.told |= {event["id"]: event for event in daemon.events}
+
+    def label(self, decision: Event) -> subprocess.Popen[str]:
+        """Somebody at another terminal."""
+        name = self.chance.choice(("human", "human_animal"))
+        return self.command("label", name, "--event", str(decision["id"]))
+
+    def command(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pipeline.cli", *arguments, "--config", str(self.config)]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def acknowledged(self, labelling: subprocess.Popen[str]) -> None:
+        """A label of which the command said that it is stored."""
+        said, complaints = labelling.communicate(timeout=PATIENCE)
+        assert labelling.returncode == 0, complaints
+        number, _, name = said.removeprefix("label ").split(" in ")[0].partition(": ")
+        self.labels[int(number)] = name
+
+    def query(self, query: str, *values: object) -> list[tuple]:
+        """As any program would read the journal."""
+        connection = sqlite3.connect(self.state.journal, timeout=PATIENCE)
+        try:
+            return connection.execute(query, values).fetchall()
+        finally:
+            connection.close()
+
+    def check_journal(self) -> None:
+        """Whole, and everything in it that anybody was told; what is short of space forgets the oldest first."""
+        assert self.query("PRAGMA integrity_check") == [("ok",)]
+        stored = {number: (run, json.loads(body)) for number, run, body in self.query("SELECT id, run, body FROM events")}
+        remaining = min((n for n, (_, body) in stored.items() if body["type"] in _PASSING), default=0)
+        for number, event in self.told.items():
+            if number in stored:
+                run, body = stored[number]
+                assert event == {"id": number, "run": run, **body}
+            else:
+                assert event["type"] in _PASSING
+                assert number < remaining
+                assert self.short_of_space, event
+        missed = Counter(body["run_that_died"] for _, body in stored.values() if body["type"] == "run_died")
+        begun = [run for run, body in stored.values() if body["type"] == "run_started"]
+        stopped = {run for run, body in stored.values() if body["type"] == "run_stopped"}
+        # The last one can only be missed by the next.
+        assert missed == {run: 1 for run in begun[:-1] if run not in stopped}
+
+    def check_learning(self) -> None:
+        """All labels are there, and the model that should decide can."""
+        assert self.labels.items() <= dict(self.query("SELECT id, label FROM labels")).items()
+        with Journal(self.state.journal) as journal:
+            registry = Registry(self.state.models, journal)
+            champion = registry.champion()
+            if champion is not None:
+                registry.load(champion.name)
+
+    @property
+    def short_of_space(self) -> bool:
+        return f'budget = "{LITTLE}"' in self.config.read_text()
+
+    def recover(self) -> None:
+        """A life that ends well: it finishes what the others left, learns, and stops when asked to."""
+        daemon = Running(self.config)
+        run = daemon.told("run_started")["run"]
+        self.acknowledged(self.label(daemon.told("decision")))
+        since = f"SELECT 1 FROM events WHERE run = '{run}' AND type = 'retraining_finished'"
+        daemon.until(lambda event: bool(self.query(since)) and not self._parts(besides=run))
+        daemon.process.terminate()
+        assert daemon.wait() == 0, daemon.errors.decode()
+        self.remember(daemon)
+        self.check_journal()
+        self.check_learning()
+        self._check_files(run)
+
+    def _parts(self, *, besides: str) -> list[Path]:
+        return [path for path in self.state.sound.glob("*/*.part") if not path.parent.name.startswith(besides)]
+
+    def _check_files(self, run: str) -> None:
+        listed = {file for (file,) in self.query("SELECT file FROM pieces WHERE file IS NOT NULL")}
+        there = {str(path.relative_to(self.state.sound)) for path in self.state.sound.glob("*/*") if path.suffix != ".part"}
+        assert there == listed
+        assert not self._parts(besides=run)
+        assert not list(self.state.path.rglob("*.partial"))
+
+    def verdicts(self) -> list[Verdict]:
+        with Journal(self.state.journal, read_only=True) as journal:
+            names = [name for run in chosen_run(journal, "all") for name in recordings(journal, run)]
+            return [verify(self.state, journal, name) for name in names]
+
+    def age(self, version: int) -> None:
+        """Begin with the journal of an older gemmed, whose last run was killed, too."""
+        self.state.create()
+        connection = sqlite3.connect(self.state.journal, isolation_level=None)
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        for statement in (one for step in MIGRATIONS[:version] for one in step):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {version}")
+        body = {"type": "run_started", "version": "0.0.1"}
+        connection.execute(
+            "INSERT INTO events (run, time, type, body) VALUES ('old', '2026-01-01T00:00:00.000Z', 'run_started', ?)",
+            (json.dumps(body),),
+        )
+        connection.close()
+        self.told[1] = {"id": 1, "run": "old", **body}
+
+    def furnish(self) -> None:
+        """Labelled sound enough to learn from, and models to choose from."""
+        site = Site(seed=5, rate_hz=RATE_HZ, duration_seconds=6.5)
+        with Journal(self.state.journal) as journal:
+            spool = Spool(
+                self.state.sound, piece_seconds=4.0, finished=SoundStore(self.state.sound, journal).keep
+            )
+            for number in range(_PASSAGES):
+                name, label = f"earlier-{number:04d}", ("human", "human_animal")[number % 2]
+                sound = record(site, number, label=label).samples
+                journal.execute(
+                    "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) "
+                    "VALUES (?, 'earlier', ?, 4, ?, '2026-01-01T00:00:00+00:00')",
+                    (name, RATE_HZ, json.dumps(Settings().choices().as_dict())),
+                )
+                spool.begin(name, RATE_HZ, 4)
+                spool.write(Block(0, sound, np.ones(4, np.bool_)))
+                spool.finish()
+                number = give(journal, Moment(name, 0, sound.shape[1]), Given(label, "somebody"))
+                self.labels[number] = label
+            for model in self._models[1:]:
+                Registry(self.state.models, journal).add(
+                    Model.load(model), origin=Origin.GIVEN, status=Status.RETIRED, why="for later", facts={}
+                )
+
+
+def during_migration(graveyard: Graveyard, daemon: Running) -> float:
+    """Somebody else holds the lock until the daemon stands before it."""
+    connection = sqlite3.connect(graveyard.state.journal, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    before = connection.execute("PRAGMA user_version").fetchone()[0]
+    descriptors = Path(f"/proc/{daemon.process.pid}/fd")
+    _poll(daemon, lambda: any(_target(one) == graveyard.state.journal for one in descriptors.iterdir()))
+    connection.execute("COMMIT")
+    if graveyard.chance.random() < 0.5:
+        _poll(daemon, lambda: connection.execute("PRAGMA user_version").fetchone()[0] > before)
+    connection.close()
+    return graveyard.chance.choice((0.0, 0.001, 0.01, 0.1))
+
+
+def _target(link: Path) -> Path | None:
+    try:
+        return Path(os.readlink(link))
+    except FileNotFoundError:
+        return None
+
+
+def during_start(graveyard: Graveyard, daemon: Running) -> float:
+    return graveyard.chance.uniform(0.0, 4.0)
+
+
+def at_some_event(graveyard: Graveyard, daemon: Running) -> float:
+    """After so many lines, while somebody labels."""
+    labelling = graveyard.label(daemon.told("decision"))
+    for _ in range(graveyard.chance.randrange(100)):
+        daemon.until(lambda event: True)
+    graveyard.acknowledged(labelling)
+    return graveyard.chance.uniform(0.0, 0.1)
+
+
+def during_retraining(graveyard: Graveyard, daemon: Running) -> float:
+    """A label makes it begin, if it has not begun already."""
+    run = daemon.told("run_started")["run"]
+    labelling = graveyard.label(daemon.told("decision"))
+    begun = f"SELECT 1 FROM events WHERE run = '{run}' AND type = 'retraining_started'"
+    daemon.until(lambda event: bool(graveyard.query(begun)))
+    graveyard.acknowledged(labelling)
+    return graveyard.chance.uniform(0.0, 5.0)
+
+
+def around_swap(graveyard: Graveyard, daemon: Running) -> float:
+    """Another model is promoted; the kill comes while that is done, before the daemon knows, or when it just does."""
+    daemon.told("decision")
+    (name,) = graveyard.chance.choice(graveyard.query("SELECT name FROM models WHERE status != 'champion' ORDER BY name"))
+    promotion = graveyard.command("models", "promote", name)
+    when = graveyard.chance.randrange(3)
+    if when > 0:
+        _, complaints = promotion.communicate(timeout=PATIENCE)
+        assert promotion.returncode == 0, complaints
+    if when > 1:
+        daemon.until(lambda event: event["type"] == "model_changed" and event["model"] == name)
+    delay = graveyard.chance.uniform(0.0, (1.0, 0.6, 0.05)[when])
+    return delay
+
+
+def during_encoding(graveyard: Graveyard, daemon: Running) -> float:
+    daemon.told("decision")
+    _poll(daemon, lambda: any(graveyard.state.sound.glob("*/*.partial")))
+    return 0.0
+
+
+def during_pruning(graveyard: Graveyard, daemon: Running) -> float:
+    """There is much more than the budget allows."""
+    removed = partial(graveyard.query, "SELECT count(*) FROM pieces WHERE removed IS NOT NULL")
+    before = removed()
+    _poll(daemon, lambda: removed() != before)
+    return graveyard.chance.choice((0.0, 0.001, 0.01))
+
+
+def _poll(daemon: Running, condition: Callable[[], bool]) -> None:
+    """What lasts milliseconds is not seen by waiting for the next event."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert daemon.process.poll() is None, daemon.errors.decode()
+        assert time.monotonic() < deadline, f"not seen within {PATIENCE} s; {daemon.errors.decode()}"
+
+
+UNDER_LOAD = {
+    "at some event": at_some_event,
+    "during retraining": during_retraining,
+    "around a swap": around_swap,
+    "while sound is encoded": during_encoding,
+}
+
+
+def ten_kills(directory: Path, models: list[Path], *, seed: int) -> dict[str, int]:
+    """From an old journal to a full disk: kills of every kind, and what must be true after each."""
+    graveyard = Graveyard(directory, models, seed=seed)
+    graveyard.age(graveyard.chance.randrange(1, len(MIGRATIONS)))
+    graveyard.kill("during migration", during_migration)
+    graveyard.check_journal()
+    graveyard.kill("during start", during_start)
+    graveyard.check_journal()
+    graveyard.furnish()
+    chosen = [*UNDER_LOAD, *graveyard.chance.choices(list(UNDER_LOAD), k=3)]
+    graveyard.chance.shuffle(chosen)
+    for what in chosen:
+        graveyard.kill(what, UNDER_LOAD[what])
+        graveyard.check_journal()
+        graveyard.check_learning()
+    graveyard.recover()
+    verdicts = graveyard.verdicts()
+    assert [one for one in verdicts if not one.equal] == []
+    decisions = sum(one.decisions for one in verdicts)
+    graveyard.set_budget(LITTLE)
+    graveyard.kill("while sound is removed", during_pruning)
+    graveyard.check_journal()
+    graveyard.recover()
+    after = graveyard.verdicts()
+    assert [one for one in after if one.different] == []
+    return {"kills": graveyard.kills.total(), "decisions": decisions}
