@@ -231,16 +231,18 @@ class LiveSource:
         while start < block.stop:
             yield from self._due()
             stop = min(block.stop, start + self._length - self._position)
-            samples = block.samples[:, start - block.start : stop - block.start]
-            yield Block(self._position, samples, block.delivered)
-            self._position += stop - start
+            part = Block(self._position, block.samples[:, start - block.start : stop - block.start], block.delivered)
+            # Whoever acts on this sound says that it was heard.
+            self._position = part.stop
+            yield part
             start = stop
 
     def _missing(self, samples: int, reason: str, *, recorded: bool) -> Iterator[object]:
         yield from self._due()
         if samples > 0:
-            yield Gap(self._position, self._position + samples, reason, recorded)
-            self._position += samples
+            gap = Gap(self._position, self._position + samples, reason, recorded)
+            self._position = gap.stop
+            yield gap
 
 
 class _Hearing:

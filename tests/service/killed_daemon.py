@@ -130,7 +130,9 @@ class Graveyard:
     def check_journal(self) -> None:
         """Whole, and everything in it that anybody was told; what is short of space forgets the oldest first."""
         assert self.query("PRAGMA integrity_check") == [("ok",)]
-        stored = {number: (run, json.loads(body)) for number, run, body in self.query("SELECT id, run, body FROM events")}
+        stored = {
+            number: (run, json.loads(body)) for number, run, body in self.query("SELECT id, run, body FROM events")
+        }
         remaining = min((n for n, (_, body) in stored.items() if body["type"] in _PASSING), default=0)
         for number, event in self.told.items():
             if number in stored:
@@ -178,7 +180,9 @@ class Graveyard:
 
     def _check_files(self, run: str) -> None:
         listed = {file for (file,) in self.query("SELECT file FROM pieces WHERE file IS NOT NULL")}
-        there = {str(path.relative_to(self.state.sound)) for path in self.state.sound.glob("*/*") if path.suffix != ".part"}
+        there = {
+            str(path.relative_to(self.state.sound)) for path in self.state.sound.glob("*/*") if path.suffix != ".part"
+        }
         assert there == listed
         assert not self._parts(besides=run)
         assert not list(self.state.path.rglob("*.partial"))
@@ -209,9 +213,7 @@ class Graveyard:
         """Labelled sound enough to learn from, and models to choose from."""
         site = Site(seed=5, rate_hz=RATE_HZ, duration_seconds=6.5)
         with Journal(self.state.journal) as journal:
-            spool = Spool(
-                self.state.sound, piece_seconds=4.0, finished=SoundStore(self.state.sound, journal).keep
-            )
+            spool = Spool(self.state.sound, piece_seconds=4.0, finished=SoundStore(self.state.sound, journal).keep)
             for number in range(_PASSAGES):
                 name, label = f"earlier-{number:04d}", ("human", "human_animal")[number % 2]
                 sound = record(site, number, label=label).samples
@@ -278,7 +280,9 @@ def during_retraining(graveyard: Graveyard, daemon: Running) -> float:
 def around_swap(graveyard: Graveyard, daemon: Running) -> float:
     """Another model is promoted; the kill comes while that is done, before the daemon knows, or when it just does."""
     daemon.told("decision")
-    (name,) = graveyard.chance.choice(graveyard.query("SELECT name FROM models WHERE status != 'champion' ORDER BY name"))
+    (name,) = graveyard.chance.choice(
+        graveyard.query("SELECT name FROM models WHERE status != 'champion' ORDER BY name")
+    )
     promotion = graveyard.command("models", "promote", name)
     when = graveyard.chance.randrange(3)
     if when > 0:
