@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.events import Block, Cepstra, RecordingStarted
 from pipeline.service.assembly import listening
-from pipeline.service.starting import first_hearing
+from pipeline.service.switching import Hearing
 from pipeline.service.validation import Learning, judge, judge_honestly, learn_validated
 from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, draw_scene
 from pipeline.stages import Chain
@@ -23,7 +23,7 @@ from pipeline.training.model import Model
 RATE = 4000
 SITE = Site(seed=2, rate_hz=RATE, duration_seconds=4.5)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
-HEARING = first_hearing(RATE, 4)
+HEARING = Hearing.usual(RATE, 4)
 LEARNING = Learning(HEARING.grid, HEARING.settings, seed=0, components=12, folds=2)
 GIVEN, NEW, TEST = range(16), range(100, 124), range(200, 230)
 BAD = range(104, 114)

@@ -48,7 +48,8 @@ def hear(state: Path, recording: str, scenes: list[np.ndarray]) -> list[tuple[in
     places, position = [], 0
     with Journal(state / "journal.sqlite") as journal:
         journal.execute(
-            "INSERT INTO recordings (name, run, rate_hz, sensors, started_at) VALUES (?, 'a run', ?, 4, '2026-01-01')",
+            "INSERT INTO recordings (name, run, rate_hz, sensors, started_at, choices) "
+            "VALUES (?, 'a run', ?, 4, '2026-01-01', '{}')",
             (recording, RATE),
         )
         spool = Spool(state / "sound", piece_seconds=10.0, finished=SoundStore(state / "sound", journal).keep)
