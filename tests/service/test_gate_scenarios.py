@@ -6,6 +6,7 @@ All are simulated at a low rate. The truth is a test set that nobody has learned
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,3 +107,26 @@ def test_a_class_that_is_called_by_the_name_of_the_other_does_no_harm(sound, cha
     wrong = [number for number in NEW if number % 2 == 0][:10]
     challenger, verdict = contest(examples(sound, [*GIVEN, *NEW], wrong=wrong), champion)
     assert not verdict["passed"] or score(challenger, sound) >= score(champion, sound) - 0.02
+
+
+def test_of_passages_it_has_learned_from_a_model_says_only_what_it_said_without_them(sound, champion):
+    """Of others it says what it thinks; the truth is what the labels say now."""
+    known, new = GIVEN[0], NEW[0]
+    own = {one.start_sample: one.label for one in champion.judged_without(f"{known}", "")}
+    direct = {one.start_sample: one.label for one in judge(examples(sound, [new]), champion)}
+    found = judge_honestly(examples(sound, [known, new], wrong=[known]), champion)
+    assert {one.start_sample: one.label for one in found if one.recording == f"p{known}@0"} == own
+    assert {one.start_sample: one.label for one in found if one.recording == f"p{new}@0"} == direct
+    assert {one.truth for one in found if one.recording == f"p{known}@0"} == {1 - known % 2}
+
+
+def test_a_passage_that_has_grown_is_still_known(sound, champion):
+    """Only of the segments that the model has learned from is there an honest word."""
+    grown = examples(sound, [GIVEN[1]])
+    found = judge_honestly(replace(grown, start=grown.start + HEARING.grid.stride), champion)
+    assert [one.start_sample for one in found] == grown.start[1:].tolist()
+
+
+def test_a_model_that_was_never_tried_without_a_passage_says_nothing_of_it(sound, champion):
+    """Rather than what it remembers."""
+    assert judge_honestly(examples(sound, [GIVEN[0]]), replace(champion, held_out=None)) == []
