@@ -18,21 +18,23 @@ _MOST_SECONDS = 0.25
 """Of sound in a block: what waits is taken in larger pieces, but not so large that others wait for it."""
 _DETAILED_TICKS, _SLOW_TICKS = 60.0, 10.0
 """Of a source that is away for long, every second is no longer news."""
-_PACE_SECONDS = 10.0
 _LOOK_UP_SECONDS = 0.25
 """So often it is looked whether somebody wants to stop."""
 _CLOCK_STEP_SECONDS = 1.0
 _SAME_CLOCK_SECONDS = 5.0
+_MOST_HANGING = 8
+"""Threads of drivers that never return; with more of them the machine would run out before the driver recovers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a source counts as stuck, and how often it is tried again."""
+    """When a source counts as stuck, how often it is tried again, and over what time its pace is measured."""
 
     tick_seconds: float = 1.0
     stuck_seconds: float = 30.0
     retry_first_seconds: float = 1.0
     retry_most_seconds: float = 60.0
+    pace_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,10 @@ class Connection:
             pass
         except Exception as error:
             self.ring.end(error)
+
+    @property
+    def hangs(self) -> bool:
+        return self._thread.is_alive()
 
     def leave(self) -> None:
         self.ring.close()
@@ -125,6 +131,7 @@ class LiveSource:
         self._steady, self._clock = steady, _Clock(wall, steady)
         self._stopped = False
         self._connection: Connection | None = None
+        self._left: list[Connection] = []
         self._sensors: tuple[str, ...] = tuple(str(sensor + 1) for sensor in range(n_sensors))
         self._number = 0
         self._started_at = self._clock.now()
@@ -170,7 +177,8 @@ class LiveSource:
         wait = self._patience.retry_first_seconds
         silent_since = self._steady()
         while not self._stopped:
-            heard = yield from self._hear(silent_since)
+            self._left = [connection for connection in self._left if connection.hangs]
+            heard = (yield from self._hear(silent_since)) if len(self._left) < _MOST_HANGING else None
             if heard is not None:
                 silent_since, wait = heard, self._patience.retry_first_seconds
             if not self._door.again:
@@ -180,16 +188,18 @@ class LiveSource:
 
     def _hear(self, silent_since: float) -> Generator[object, None, float | None]:
         """All of one connection; when it delivered its last sample, None if it never did."""
-        ring = Ring(self._n_sensors, self._capacity, drop_oldest=self._drop_oldest)
+        ring = Ring(self._n_sensors, self._capacity, drop_oldest=self._drop_oldest, steady=self._steady)
         self._connection = connection = Connection(self._door, ring)
         hearing = _Hearing(self, ring, silent_since)
         try:
             yield from hearing.facts()
+            yield from self._missing(ring.close(), "not decided about before the stop", recorded=False)
         finally:
             connection.leave()
+            self._left.append(connection)
             self._lost_before += ring.lost
             self._connection = None
-        return hearing.last_at
+        return ring.arrived_at if hearing.heard else None
 
     def _pause(self, seconds: float, silent_since: float) -> Iterator[object]:
         """Before the next attempt; time passes meanwhile."""
@@ -197,9 +207,13 @@ class LiveSource:
         until = ticked_at + seconds
         while not self._stopped and (left := until - self._steady()) > 0:
             time.sleep(min(left, self._patience.tick_seconds, _LOOK_UP_SECONDS))
-            if self._steady() - ticked_at >= self._patience.tick_seconds:
+            if self._steady() - ticked_at >= self._tick_every(self._steady() - silent_since):
                 ticked_at = self._steady()
                 yield self._tick(ticked_at - silent_since)
+
+    def _tick_every(self, silent_seconds: float) -> float:
+        often = self._patience.tick_seconds
+        return often if silent_seconds <= _DETAILED_TICKS else max(often, _SLOW_TICKS)
 
     def _tick(self, waited_seconds: float) -> Tick:
         # As it will stand in the journal, so that a replay sees the same.
@@ -231,18 +245,19 @@ class LiveSource:
         while start < block.stop:
             yield from self._due()
             stop = min(block.stop, start + self._length - self._position)
-            part = Block(self._position, block.samples[:, start - block.start : stop - block.start], block.delivered)
-            # Whoever acts on this sound says that it was heard.
-            self._position = part.stop
-            yield part
+            samples = block.samples[:, start - block.start : stop - block.start]
+            yield Block(self._advance(stop - start), samples, block.delivered)
             start = stop
 
+    def _advance(self, samples: int) -> int:
+        """Whoever sees a fact knows the position behind it; the one before it."""
+        before, self._position = self._position, self._position + samples
+        return before
+
     def _missing(self, samples: int, reason: str, *, recorded: bool) -> Iterator[object]:
-        yield from self._due()
         if samples > 0:
-            gap = Gap(self._position, self._position + samples, reason, recorded)
-            self._position = gap.stop
-            yield gap
+            yield from self._due()
+            yield Gap(self._advance(samples), self._position, reason, recorded)
 
 
 class _Hearing:
@@ -251,8 +266,7 @@ class _Hearing:
     def __init__(self, live: LiveSource, ring: Ring, silent_since: float) -> None:
         self._live, self._ring, self._silent_since = live, ring, silent_since
         self._patience, self._steady = live._patience, live._steady
-        self.last_at: float | None = None
-        self._next: int | None = None  # of the source
+        self.heard = False
         self._paced_at, self._paced = self._steady(), 0
 
     def facts(self) -> Iterator[object]:
@@ -267,7 +281,7 @@ class _Hearing:
             )
             now = self._steady()
             if item is None:
-                if now - ticked_at >= self._tick_every(now):
+                if now - ticked_at >= self._live._tick_every(now - self._quiet_since):
                     ticked_at = now
                     yield self._live._tick(now - self._quiet_since)
                 if self._is_stuck(now):
@@ -285,11 +299,7 @@ class _Hearing:
 
     @property
     def _quiet_since(self) -> float:
-        return self._silent_since if self.last_at is None else self.last_at
-
-    def _tick_every(self, now: float) -> float:
-        long = now - self._quiet_since > _DETAILED_TICKS
-        return max(self._patience.tick_seconds, _SLOW_TICKS) if long else self._patience.tick_seconds
+        return self._ring.arrived_at if self.heard else self._silent_since
 
     def _is_stuck(self, now: float) -> bool:
         if not self._live._door.again:
@@ -306,14 +316,12 @@ class _Hearing:
             yield self._trouble("ended; it is opened again")
 
     def _heard(self, item: object) -> Iterator[object]:
+        if isinstance(item, Block | Gap):
+            yield from self._after_silence()
         if isinstance(item, Block):
-            yield from self._after_silence(item)
             yield from self._live._sound(item)
-            self._next = item.stop
-            self.last_at = self._steady()
         elif isinstance(item, Gap):
             yield from self._live._missing(item.stop - item.start, item.reason, recorded=item.recorded)
-            self._next = item.stop
         elif not isinstance(item, RecordingStarted):
             yield item
 
@@ -328,15 +336,15 @@ class _Hearing:
             )
         )
 
-    def _after_silence(self, block: Block) -> Iterator[object]:
-        """The first sound of a connection, behind what was missed before it."""
-        if self.last_at is not None:
+    def _after_silence(self) -> Iterator[object]:
+        """What was missed before the first sound of a connection; that may be lost by now, for want of time."""
+        if self.heard or not self._ring.arrived:
             return
-        live = self._live
+        self.heard, live = True, self._live
         yield Notice(NoticeKind.SOURCE_OPENED, {"source": live._door.name}, live.position)
-        silence = self._steady() - self._silent_since
+        silence = self._ring.first_at - self._silent_since
         if live.position > 0:
-            missed = round(silence * live._rate_hz) - (block.stop - block.start)
+            missed = round(silence * live._rate_hz) - self._ring.first_length
             # Where ticks have told of the silence already, it is not measured a second time.
             told = silence > self._patience.tick_seconds
             yield from live._missing(missed, f"{live._door.name} was away", recorded=not told)
@@ -346,7 +354,7 @@ class _Hearing:
 
     def _pace(self, now: float) -> Iterator[Paced]:
         """Only of a source with a clock of its own; one that waits for us has none."""
-        if self.last_at is None or now - self._paced_at < _PACE_SECONDS or not self._live._drop_oldest:
+        if not (self.heard and self._live._drop_oldest) or now - self._paced_at < self._patience.pace_seconds:
             return
         arrived_at, arrived = self._ring.arrived_at, self._ring.arrived
         if arrived_at > self._paced_at:

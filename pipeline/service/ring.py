@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
@@ -47,8 +48,10 @@ class Ring:
     `Tick` is not kept: it says that the writer lives, and the reader sees for itself that time passes.
     """
 
-    def __init__(self, n_sensors: int, capacity: int, *, drop_oldest: bool) -> None:
-        self.capacity, self._drop_oldest = capacity, drop_oldest
+    def __init__(
+        self, n_sensors: int, capacity: int, *, drop_oldest: bool, steady: Callable[[], float] = monotonic
+    ) -> None:
+        self.capacity, self._drop_oldest, self._steady = capacity, drop_oldest, steady
         self._samples = np.zeros((n_sensors, capacity), np.float32)
         self._items: deque[object] = deque()
         self._written = self._fill = 0
@@ -56,8 +59,9 @@ class Ring:
         self._closed = False
         self.lost = 0
         """Samples of every sensor."""
-        self.arrived = 0
-        self.arrived_at = self.alive_at = monotonic()
+        self.arrived = self.first_length = 0
+        self.arrived_at = self.alive_at = self.first_at = steady()
+        """When the last sound came, the last word, and the first sound."""
 
     @property
     def fill(self) -> int:
@@ -66,10 +70,9 @@ class Ring:
     def put(self, fact: object) -> None:
         """Called by the writer; waits for space unless the oldest may go."""
         with self._changed:
-            self.alive_at = monotonic()
+            self.alive_at = self._steady()
             if isinstance(fact, Block):
-                self.arrived += fact.stop - fact.start
-                self.arrived_at = self.alive_at
+                self._note_arrival(fact.stop - fact.start)
                 self._put_sound(fact)
             elif not isinstance(fact, Tick):
                 self._items.append(fact)
@@ -82,13 +85,21 @@ class Ring:
             self._items.append(Ended(error))
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Nothing more will be read; a writer that wakes up later is told so."""
+    def _note_arrival(self, length: int) -> None:
+        if not self.arrived:
+            self.first_at, self.first_length = self.alive_at, length
+        self.arrived += length
+        self.arrived_at = self.alive_at
+
+    def close(self) -> int:
+        """Nothing more will be read, and a writer that wakes up later is told so; how many samples were left to read."""
         with self._changed:
             self._closed = True
+            left = sum(item.stop - item.start for item in self._items if isinstance(item, _Run | Gap))
             self._items.clear()
             self._samples, self._fill = np.zeros((len(self._samples), 0), np.float32), 0
             self._changed.notify_all()
+            return left
 
     def take(self, *, seconds: float, most: int, least: int = 1) -> object | None:
         """The next fact, with at least and at most so many samples; what there is after so long, None for nothing."""

@@ -1,4 +1,4 @@
-"""The buffer between hearing and deciding. Every sample carries its own number: it proves where it came from."""
+"""The buffer between hearing and deciding. Every sample carries its own number, which proves where it came from."""
 
 from __future__ import annotations
 
