@@ -92,7 +92,7 @@ class Ring:
         self.arrived_at = self.alive_at
 
     def close(self) -> int:
-        """Nothing more will be read, and a writer that wakes up later is told so; how many samples were left to read."""
+        """Nothing more will be read, of which a writer is told that wakes up later; how many samples were left."""
         with self._changed:
             self._closed = True
             left = sum(item.stop - item.start for item in self._items if isinstance(item, _Run | Gap))
