@@ -99,7 +99,9 @@ class Daemon:
         stack.callback(self._housekeeper.finish)
         self._keeper: SoundKeeper | None = None
         if storage.sound == "all":
-            self._keeper = SoundKeeper(state, self._housekeeper, piece_seconds=storage.piece_seconds)
+            self._keeper = SoundKeeper(
+                state, self._housekeeper, piece_seconds=storage.piece_seconds, report=self._inbox.append
+            )
             stack.callback(self._keeper.close)
         self._learning = Learning(state, settings, run=self.run_name)
         stack.callback(self._learning.stop)

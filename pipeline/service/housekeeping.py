@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
-from queue import Empty, Queue
-from threading import Thread
+from contextlib import suppress
+from math import inf
+from threading import Condition, Thread
 
 from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
@@ -18,6 +20,7 @@ from pipeline.sinks.sound import Part, SoundStore, Spool
 _MOST_PARTS = 32
 _BUDGET_SECONDS = 30.0
 _RETRY_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 
 class Housekeeper:
@@ -28,58 +31,81 @@ class Housekeeper:
     ) -> None:
         self._state, self._report = state, report
         self.budget_bytes, self.least_free_bytes = budget_bytes, least_free_bytes
-        self._parts: Queue[Part | None] = Queue(_MOST_PARTS)
-        self._failed: list[Part] = []
+        self._changed = Condition()
+        self._parts = deque(self._left_behind())
+        self._troubled = self._finishing = self._low = False
         self._budget_at = time.monotonic()
-        self._low = False
         self._thread = Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
+    def _left_behind(self) -> list[Part]:
+        """Pieces of runs that were killed; those of this one are not there yet."""
+        try:
+            with Journal(self._state.journal) as journal:
+                return SoundStore(self._state.sound, journal).left_behind()
+        except StorageError as error:
+            log.warning("sound of earlier runs cannot be found", why=str(error))
+            return []
+
     def hand_over(self, part: Part) -> None:
-        """Waits while there is too much to do: whoever hears faster than can be stored must slow down."""
-        self._parts.put(part)
+        """Waits while there is too much to do: whoever hears faster than can be stored must slow down.
+
+        But not while the disk refuses: deciding goes on, and the piece is safe as it is.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._troubled or len(self._parts) < _MOST_PARTS)
+            self._parts.append(part)
+            self._changed.notify_all()
 
     def finish(self, *, seconds: float = 3.0) -> None:
         """Do what is left; what is not done by then, the next start does."""
-        self._parts.put(None)
+        with self._changed:
+            self._finishing = True
+            self._changed.notify_all()
         self._thread.join(seconds)
 
     def _work(self) -> None:
-        self._recover()
         while True:
             try:
                 with Journal(self._state.journal) as journal:
                     self._keep_house(journal)
                     return
             except (StorageError, OSError) as error:
-                log.warning("sound cannot be stored; it is tried again", why=str(error))
-                time.sleep(_RETRY_SECONDS)
+                if self._refused(error):
+                    return
 
-    def _recover(self) -> None:
-        """Pieces of runs that were killed; those of this one are not there yet."""
-        try:
-            with Journal(self._state.journal) as journal:
-                self._failed = SoundStore(self._state.sound, journal).left_behind()
-        except StorageError as error:
-            log.warning("sound of earlier runs cannot be found", why=str(error))
+    def _refused(self, error: Exception) -> bool:
+        """Wait for better times; whether it is over instead."""
+        log.warning("sound cannot be stored; it is tried again", why=str(error))
+        with self._changed:
+            self._troubled = True
+            self._changed.notify_all()
+            self._budget_at = -inf  # perhaps there is something to remove
+            return self._changed.wait_for(lambda: self._finishing, _RETRY_SECONDS)
 
     def _keep_house(self, journal: Journal) -> None:
         store = SoundStore(self._state.sound, journal)
         while True:
-            while self._failed:
-                store.keep(self._failed[0])
-                self._failed.pop(0)
-            try:
-                part = self._parts.get(timeout=1.0)
-            except Empty:
-                pass
-            else:
-                if part is None:
-                    return
-                self._failed.append(part)
             if time.monotonic() - self._budget_at > _BUDGET_SECONDS:
-                self._budget_at = time.monotonic()
                 self._enforce(journal)
+                self._budget_at = time.monotonic()
+            part = self._next_part()
+            if part is not None:
+                store.keep(part)
+                self._done()
+            elif self._finishing:
+                return
+
+    def _next_part(self) -> Part | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._parts or self._finishing, _LOOK_SECONDS)
+            return self._parts[0] if self._parts else None
+
+    def _done(self) -> None:
+        with self._changed:
+            self._parts.popleft()
+            self._troubled = False
+            self._changed.notify_all()
 
     def _enforce(self, journal: Journal) -> None:
         pruned = Retention(self._state.path, journal, self.budget_bytes, self.least_free_bytes).enforce()
@@ -96,39 +122,65 @@ class Housekeeper:
 class SoundKeeper:
     """Puts sound on disk before it is decided about; if the disk refuses, sound is heard but not kept."""
 
-    def __init__(self, state: StateDirectory, housekeeper: Housekeeper, *, piece_seconds: float) -> None:
+    def __init__(
+        self,
+        state: StateDirectory,
+        housekeeper: Housekeeper,
+        *,
+        piece_seconds: float,
+        report: Callable[[Notice], None],
+    ) -> None:
         self._spool = Spool(state.sound, piece_seconds=piece_seconds, finished=housekeeper.hand_over)
-        self._started: RecordingStarted | None = None
-        self._refused_at: float | None = None
+        self._report = report
+        self._refused_since: float | None = None
+        self._tried_at = 0.0
+        self._lost_before = 0
         self.lost = 0
         """Samples of every sensor that were heard but not kept."""
 
     def keep(self, fact: object) -> None:
         if isinstance(fact, RecordingStarted):
-            self._started = fact
-            self._try(lambda: self._begin(fact), 0)
+            self._begin(fact)
         elif isinstance(fact, Block):
-            self._try(lambda: self._spool.write(fact), fact.stop - fact.start)
+            self._write(fact)
 
     def _begin(self, started: RecordingStarted) -> None:
-        self._spool.begin(started.recording, started.rate_hz)
-
-    def _try(self, action: Callable[[], None], samples: int) -> None:
-        if self._refused_at is not None:
-            if time.monotonic() - self._refused_at < _RETRY_SECONDS:
-                self.lost += samples
-                return
-            self._refused_at = None
         try:
-            action()
+            self._spool.begin(started.recording, started.rate_hz)
         except OSError as error:
-            log.warning("sound cannot be kept", why=str(error))
-            self._refused_at = time.monotonic()
-            self.lost += samples
-            self._spool.abandon()
+            self._refused(error)
+
+    def _write(self, block: Block) -> None:
+        now, length = time.monotonic(), block.stop - block.start
+        if self._refused_since is not None and now - self._tried_at < _RETRY_SECONDS:
+            self.lost += length
+            return
+        self._tried_at = now
+        try:
+            self._spool.write(block)
+        except OSError as error:
+            self.lost += block.stop - max(block.start, self._spool.position)
+            self._refused(error)
+        else:
+            self._recovered(now)
+
+    def _refused(self, error: OSError) -> None:
+        """What there is of the piece is handed over all the same."""
+        self.close()
+        if self._refused_since is None:
+            self._refused_since = time.monotonic()
+            log.error("sound cannot be kept", why=str(error))
+            self._report(Notice(NoticeKind.STORAGE_READ_ONLY, {"of": "sound", "why": str(error)}))
+
+    def _recovered(self, now: float) -> None:
+        if self._refused_since is None:
+            return
+        details = {"of": "sound", "after_seconds": round(now - self._refused_since, 1)}
+        details |= {"samples_lost": self.lost - self._lost_before}
+        self._refused_since, self._lost_before = None, self.lost
+        log.info("sound can be kept again", **details)
+        self._report(Notice(NoticeKind.STORAGE_RECOVERED, details))
 
     def close(self) -> None:
-        try:
+        with suppress(OSError):
             self._spool.finish()
-        except OSError:
-            self._spool.abandon()

@@ -107,7 +107,7 @@ class Learning:
             try:
                 with Journal(self._state.journal) as journal:
                     registry = Registry(self._state.models, journal, run=self._run)
-                    while not self._stopped.wait(_LOOK_SECONDS):
+                    while not self._stopped.wait(_LOOK_SECONDS) and journal.in_place:
                         self._look(journal, registry)
             except GemmedError as error:
                 log.warning("learning waits", why=str(error))

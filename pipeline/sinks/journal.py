@@ -69,6 +69,7 @@ class Journal:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS)
+        self._file = path.stat().st_ino if path.exists() else None
         self._connection.isolation_level = None
         self._connection.row_factory = sqlite3.Row
         try:
@@ -102,6 +103,18 @@ class Journal:
                     for statement in MIGRATIONS[target - 1]:
                         self._connection.execute(statement)
                     self._connection.execute(f"PRAGMA user_version = {target}")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file at its path is still the one that it writes to, and not a new one beside a damaged one."""
+        try:
+            return self.path.stat().st_ino == self._file
+        except OSError:
+            return False
+
+    def require_in_place(self) -> None:
+        if not self.in_place:
+            raise StorageError(f"{self.path} is another file by now; open it again")
 
     def close(self) -> None:
         self._connection.close()
@@ -216,6 +229,7 @@ def utc(time: datetime) -> str:
 def opened_or_replaced(path: Path) -> tuple[Journal, Row | None]:
     """The journal; a damaged one is moved aside, what can be read of it is taken over, and details say so."""
     try:
+        _require_content(path)
         journal = Journal(path)
         try:
             journal.check()
@@ -252,8 +266,9 @@ def _salvage(aside: Path, journal: Journal) -> dict[str, int]:
             saved[table] = _copy(table, old, journal)
     finally:
         old.close()
-    # Ids that may have been given out before the damage are not given out again.
-    last = max(journal.last_id, 0) + 1_000_000
+    # Ids that may have been given out before the damage are not given out again: nobody counts as fast as a clock
+    # that counts milliseconds, and if that is wrong, there is a distance to what could be read.
+    last = max(journal.last_id + 1_000_000, round(1000 * datetime.now(UTC).timestamp()))
     if journal.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (last,)) == 0:
         journal.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (last,))
     return saved
@@ -271,6 +286,12 @@ def _copy(table: str, old: sqlite3.Connection, journal: Journal) -> int:
         except (sqlite3.DatabaseError, StorageError):
             pass  # here the damage begins; what came before is kept
     return count
+
+
+def _require_content(path: Path) -> None:
+    """What gemmed has begun is never empty, but SQLite would take it for new and count from 1 again."""
+    if path.exists() and not path.stat().st_size:
+        raise StorageError(f"{path} is damaged: it is empty", damaged=True)
 
 
 def _require_file(path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import StorageError
 from pipeline.sinks.journal import Journal, Row, utc
 
 _MODERATION = 0.95
@@ -107,8 +109,10 @@ class Retention:
             return None
         pruned = Pruned()
         wanted = over + round((1 - _MODERATION) * self.budget_bytes)
-        self._shorten_journal(pruned)
-        self._rate()
+        # On a disk that is full nothing can be noted; what is known by now must do.
+        with suppress(StorageError):
+            self._shorten_journal(pruned)
+            self._rate()
         while pruned.bytes_removed < wanted and (rows := self._cheapest()):
             for row in rows:
                 self._remove(row, pruned)
@@ -166,13 +170,20 @@ class Retention:
         )
 
     def _remove(self, row: Row, pruned: Pruned) -> None:
-        """First from the list, then from the disk: what is listed is there."""
-        now = utc(datetime.now(UTC))
-        self.journal.execute("UPDATE pieces SET file = NULL, removed = ? WHERE rowid = ?", (now, row["rowid"]))
+        """First from the list, then from the disk, for what is listed is there; unless the disk is too full for that."""
         file = self.directory / "sound" / row["file"]
+        try:
+            self._unlist(row)
+        except StorageError:
+            file.unlink(missing_ok=True)
+            self._unlist(row)
         file.unlink(missing_ok=True)
         pruned.removed[Worth(row["worth"]).told] += 1
         pruned.bytes_removed += row["bytes"]
+
+    def _unlist(self, row: Row) -> None:
+        now = utc(datetime.now(UTC))
+        self.journal.execute("UPDATE pieces SET file = NULL, removed = ? WHERE rowid = ?", (now, row["rowid"]))
 
     def _kept(self) -> dict[str, int]:
         rows: list[dict[str, Any]] = self.journal.rows(

@@ -53,11 +53,14 @@ class Spool:
         self._recording, self._rate_hz, self._form = "", 0, "s16"
         self._part: Part | None = None
         self._file: IO[bytes] | None = None
-        self._next = 0
+        self.position = 0
+        """Behind the last sample that was written."""
 
     def begin(self, recording: str, rate_hz: int) -> None:
-        self.finish()
-        self._recording, self._rate_hz, self._form = recording, rate_hz, "s16"
+        try:
+            self.finish()
+        finally:
+            self._recording, self._rate_hz, self._form, self.position = recording, rate_hz, "s16", 0
 
     def write(self, block: Block) -> None:
         """On disk when it returns, as far as the system goes; a kill no longer loses it."""
@@ -66,8 +69,8 @@ class Spool:
         for start, stop in _cut(block.start, block.stop, length):
             self._continue(start, tuple(block.delivered.tolist()))
             assert self._file is not None
-            self._file.write(frames[start - block.start : stop - block.start].tobytes())
-            self._next = stop
+            _append(self._file, frames[start - block.start : stop - block.start].tobytes())
+            self.position = stop
             if stop % length == 0:
                 self.finish()
 
@@ -85,7 +88,7 @@ class Spool:
 
     def _continue(self, start: int, delivered: tuple[bool, ...]) -> None:
         part, form = self._part, self._form
-        if part is not None and (start, form, delivered) == (self._next, part.form, part.delivered):
+        if part is not None and (start, form, delivered) == (self.position, part.form, part.delivered):
             return
         self.finish()
         bits = sum(1 << sensor for sensor, there in enumerate(delivered) if there)
@@ -98,17 +101,23 @@ class Spool:
         """Hand over the piece being written."""
         part, file = self._part, self._file
         self._part = self._file = None
-        if file is not None:
-            file.close()
-        if part is not None:
-            self._finished(part)
+        try:
+            if file is not None:
+                file.close()
+        finally:
+            if part is not None:
+                self._finished(part)
 
-    def abandon(self) -> None:
-        """After an error: what is on disk of the piece stays as it is for the next start."""
-        self._part = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+
+def _append(file: IO[bytes], data: bytes) -> None:
+    """All or nothing: a disk that fills up takes a part of what it is given, which would shift all that follows."""
+    before, left = file.tell(), memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        file.truncate(before)
+        raise
 
 
 def _cut(start: int, stop: int, length: int) -> Iterator[tuple[int, int]]:
@@ -126,7 +135,7 @@ class SoundStore:
 
     def keep(self, part: Part) -> None:
         """Turn a raw piece into a finished one and list it; done twice, it does no harm."""
-        values = np.fromfile(part.file, _TYPES[part.form])
+        values = np.fromfile(part.file, _TYPES[part.form]) if part.file.exists() else np.zeros(0)
         frames = len(values) // len(part.delivered)
         if frames:
             samples = values[: frames * len(part.delivered)].reshape(frames, -1)
@@ -144,6 +153,7 @@ class SoundStore:
                     utc(datetime.now(UTC)),
                 ),
             )
+        self._journal.require_in_place()
         part.file.unlink(missing_ok=True)
 
     def _encode(self, part: Part, samples: NDArray[Any]) -> Path:
