@@ -170,7 +170,7 @@ class Retention:
         )
 
     def _remove(self, row: Row, pruned: Pruned) -> None:
-        """First from the list, then from the disk, for what is listed is there; unless the disk is too full for that."""
+        """First from the list, then from the disk: what is listed is there; unless the disk is too full for that."""
         file = self.directory / "sound" / row["file"]
         try:
             self._unlist(row)

@@ -222,7 +222,7 @@ class Graveyard:
                     "VALUES (?, 'earlier', ?, 4, ?, '2026-01-01T00:00:00+00:00')",
                     (name, RATE_HZ, json.dumps(Settings().choices().as_dict())),
                 )
-                spool.begin(name, RATE_HZ, 4)
+                spool.begin(name, RATE_HZ)
                 spool.write(Block(0, sound, np.ones(4, np.bool_)))
                 spool.finish()
                 number = give(journal, Moment(name, 0, sound.shape[1]), Given(label, "somebody"))
