@@ -53,7 +53,7 @@ def hear(state: Path, recording: str, scenes: list[np.ndarray]) -> list[tuple[in
             (recording, RATE),
         )
         spool = Spool(state / "sound", piece_seconds=10.0, finished=SoundStore(state / "sound", journal).keep)
-        spool.begin(recording, RATE, 4)
+        spool.begin(recording, RATE)
         for scene in scenes:
             spool.write(Block(position, scene, np.ones(4, np.bool_)))
             places.append((position, position + scene.shape[1]))
