@@ -1,4 +1,4 @@
-"""Commands for the daemon: run, check, status, label, models, bundle."""
+"""Commands for the daemon: run, check, status, label, clip, models, bundle."""
 
 from __future__ import annotations
 
@@ -153,6 +153,29 @@ def label(
         label_command.run_label(
             state_directory(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
         )
+
+
+@app.command()
+@flowing
+def clip(
+    event: Annotated[
+        int, typer.Argument(parser=at_least(1, 17), metavar="ID", show_default=False, help="Of a decision or a fault.")
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the sound goes (event-ID.flac).")] = None,
+    before: Annotated[float, typer.Option(metavar="S", help="Seconds before it.")] = 2.0,
+    after: Annotated[float, typer.Option(metavar="S", help="Seconds after it.")] = 2.0,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """The sound of an event as a file with all sensors, to be listened to."""
+    with errors_for_people(continues=False):
+        from pipeline.service.clip import write_clip
+
+        if not (before >= 0 and after >= 0):
+            raise UsageError(f"--before={before} and --after={after} must be 0 or more; for example 2")
+        place = out or Path(f"event-{event}.flac")
+        seconds, of = write_clip(state_directory(config, state), event, place, before=before, after=after)
+        typer.echo(f"written: {place}, {seconds:.1f} s, {of}")
 
 
 @app.command()
