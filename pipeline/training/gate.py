@@ -5,7 +5,7 @@ decision counts 1, none counts one half, a wrong one 0. The mean over a passage,
 score, and both classes count the same however many passages they have. Were both models as good, the difference of
 their scores would be as likely of either sign in every passage: that is tested by flipping signs.
 
-That is done three times. On all passages. On those that came with the first model, whose labels are better known than
+That is done three times. On all passages, where it must also be certain enough. On those that came with the first model, whose labels are better known than
 those of the stream. And on those that are new to the champion, where it is judged itself; elsewhere models stand in for
 it that have learned from less than it has.
 """
@@ -43,9 +43,13 @@ class Gate:
     worse: float = 0.01
     """How far its mean score may lie below the champion's."""
     contamination: float = 0.3
-    """Largest share of a sensor's segments that it did not deliver, and of passages whose label is wrong."""
+    """Largest share of a sensor's segments that it did not deliver."""
     least_passages: int = 5
     """Of each class."""
+    wrong_labels: float = 0.2
+    """Largest share of passages whose label seems wrong."""
+    uncertain: float = 0.1
+    """How far it may be worse for all that is known, by the 95 % interval: few or contradictory labels prove little."""
 
     def missing(self, examples: Examples) -> list[str]:
         """What must be labelled before it is worth while to learn at all."""
@@ -72,17 +76,10 @@ class Gate:
         trusted = _compared([one for one in honest if one.recording in references], opposed)
         new = _compared([one for one in honest if one.recording not in learned], opposed)
         alone = scores(honest)
-        reasons = self._dirty(challenger, champion)
-        if champion is None or not champion.decides:
-            reasons += _not_above_chance(alone)
-        elif champion.classes != challenger.classes:
-            reasons.append(
-                f"it tells {_and(challenger.classes)} apart, the champion {_and(champion.classes)}: they cannot be "
-                "compared; promote it by hand if that is meant"
-            )
-        else:
-            reasons += [
-                *_worse(compared, "passages", by=self.worse),
+        reasons = [*self._dirty(challenger, champion), *_not_above_chance(alone)]
+        if champion is not None and champion.decides:
+            reasons += _other_classes(challenger, champion) or [
+                *(_worse(compared, "passages", by=self.worse) or self._uncertain(compared)),
                 *_worse(trusted, "passages that came with the first model", by=self.worse),
                 *_worse(new, "passages that are new to the champion"),
             ]
@@ -93,7 +90,12 @@ class Gate:
             "compared": compared,
             "compared_on_references": trusted,
             "compared_on_new": new,
-            "limits": {"worse": self.worse, "contamination": self.contamination},
+            "limits": {
+                "worse": self.worse,
+                "contamination": self.contamination,
+                "wrong_labels": self.wrong_labels,
+                "uncertain": self.uncertain,
+            },
         }
 
     def _dirty(self, challenger: Model, champion: Model | None) -> list[str]:
@@ -104,12 +106,32 @@ class Gate:
             if share > self.contamination and challenger.machines[s] is not None and not _was_so(champion, s, share)
         ]
         wrong = challenger.notes["wrong_labels"]
-        if wrong > self.contamination:
+        if wrong > self.wrong_labels:
             reasons.append(
-                f"{wrong:.0%} of the labels seem wrong, more than {self.contamination:.0%}: check those of "
+                f"{wrong:.0%} of the labels seem wrong, more than {self.wrong_labels:.0%}: check those of "
                 f"{_and(challenger.notes['doubted_recordings'][:5]) or 'the last days'}"
             )
         return reasons
+
+    def _uncertain(self, compared: Mapping[str, Any] | None) -> list[str]:
+        if compared is None:
+            return ["there is no passage on which it can be compared with the champion; label some"]
+        lowest = compared["difference"]["low"]
+        if lowest >= -self.uncertain:
+            return []
+        return [
+            f"its score may be up to {-lowest:.2f} below the champion's for all that {compared['passages']} passages "
+            f"say, more than {self.uncertain:g}; label more of them, and check their labels"
+        ]
+
+
+def _other_classes(challenger: Model, champion: Model) -> list[str]:
+    if champion.classes == challenger.classes:
+        return []
+    return [
+        f"it tells {_and(challenger.classes)} apart, the champion {_and(champion.classes)}: they cannot be compared; "
+        "promote it by hand if that is meant"
+    ]
 
 
 def _worse(compared: Mapping[str, Any] | None, which: str, *, by: float = inf) -> list[str]:

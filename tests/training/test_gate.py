@@ -139,7 +139,7 @@ def test_a_sensor_that_failed_too_often_is_not_learned_from(challenger, champion
 def test_too_many_wrong_labels_are_refused():
     """And some of them are named."""
     found = verdict([9] * 8, [9] * 8, challenger=model(wrong_labels=0.35))
-    assert found["reasons"] == ["35% of the labels seem wrong, more than 30%: check those of p1 and p2"]
+    assert found["reasons"] == ["35% of the labels seem wrong, more than 20%: check those of p1 and p2"]
 
 
 @pytest.mark.parametrize(("right", "passed"), [([9] * 10, True), ([5, 5, 6, 4, 5, 5], False), ([], False)])
@@ -149,6 +149,22 @@ def test_the_first_one_that_decides_must_be_better_than_chance(right, passed, ch
     found = Gate().judge(model(), about(right), champion, [])
     assert found["passed"] is passed
     assert passed or "no better than chance" in found["reasons"][0]
+
+
+def test_who_is_no_better_than_chance_is_refused_however_bad_the_champion_is():
+    """Labels that contradict each other make everybody bad."""
+    found = verdict([5, 6, 4, 5] * 4, [5, 4, 5, 5] * 4)
+    assert found["compared"]["difference"]["value"] > 0
+    assert "no better than chance" in found["reasons"][0]
+
+
+def test_what_cannot_be_told_is_refused():
+    """As good on average, but by chance: very good here, very bad there."""
+    found = verdict([10, 10, 10, 10, 2, 2] * 2, [5, 5, 5, 5, 10, 10] * 2)
+    assert found["compared"]["difference"]["value"] > 0
+    assert [
+        reason for reason in found["reasons"] if "for all that 12 passages say, more than 0.1; label more" in reason
+    ]
 
 
 def test_other_classes_are_for_an_operator_to_decide():
