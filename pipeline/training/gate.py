@@ -5,9 +5,9 @@ decision counts 1, none counts one half, a wrong one 0. The mean over a passage,
 score, and both classes count the same however many passages they have. Were both models as good, the difference of
 their scores would be as likely of either sign in every passage: that is tested by flipping signs.
 
-That is done three times. On all passages, where it must also be certain enough. On those that came with the first model, whose labels are better known than
-those of the stream. And on those that are new to the champion, where it is judged itself; elsewhere models stand in for
-it that have learned from less than it has.
+That is done three times. On all passages, where it must also be certain enough. On those that came with the first
+model, whose labels are better known than those of the stream. And on those that are new to the champion, where it is
+judged itself; elsewhere models stand in for it that have learned from less than it has.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Gate:
         pairs = zip(examples.label.tolist(), examples.recording.tolist(), strict=True)
         counts = Counter(label for label, _ in set(pairs))
         return [
-            f"{counts[code]} passages of {name!r} must be at least {self.least_passages}; label "
-            f"{self.least_passages - counts[code]} more"
-            for code, name in enumerate(examples.classes)
-            if counts[code] < self.least_passages
+            f"{n} passage{'' if n == 1 else 's'} of {name!r} must be at least {self.least_passages}; label "
+            f"{self.least_passages - n} more"
+            for name, n in ((name, counts[code]) for code, name in enumerate(examples.classes))
+            if n < self.least_passages
         ]
 
     def judge(

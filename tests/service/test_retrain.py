@@ -147,7 +147,7 @@ def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
         *_, last = journal.events()
     assert last.body["why"] == (
         "2 passages of 'human' must be at least 5; label 3 more; "
-        "1 passages of 'human_animal' must be at least 5; label 4 more"
+        "1 passage of 'human_animal' must be at least 5; label 4 more"
     )
 
 
