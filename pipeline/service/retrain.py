@@ -22,7 +22,7 @@ from pipeline.errors import GemmedError, UsageError
 from pipeline.events import Cepstra, NoticeKind, RecordingStarted
 from pipeline.service.assembly import listening
 from pipeline.service.job import Job
-from pipeline.service.logs import Log, start_logging
+from pipeline.service.logs import log, start_logging
 from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.starting import References, from_files, from_simulation, from_stream, latest_sound
 from pipeline.service.switching import Hearing
@@ -39,7 +39,6 @@ from pipeline.training.passages import Passage, Stretch, current_labels, passage
 from pipeline.training.store import ExampleStore
 
 CLASSES = ("human", "human_animal")
-_log = Log()
 
 
 class Outcome(IntEnum):
@@ -59,7 +58,7 @@ class Workshop:
         self.gate = Gate(job.worse, job.contamination, job.passages)
         self.registry = Registry(state / "models", journal, run=job.run)
         self.sound = SoundStore(state / "sound", journal)
-        self.examples = ExampleStore(state / "examples", most_segments=job.segments)
+        self.examples = ExampleStore(state / "examples", most_segments=job.segments, trouble=log.warning)
         self.champion = self.registry.load_champion()
 
     @property
@@ -76,7 +75,7 @@ class Workshop:
             missing = self.gate.missing(examples)
             if missing:
                 return self._nothing("; ".join(missing))
-            _log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
+            log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
             model = self._learned(examples, Hearing.of(self.champion))
         except UsageError as error:
             return self._nothing(str(error))
@@ -99,9 +98,9 @@ class Workshop:
         self.examples.forget_references()
         for passage, cepstra in given.passages():
             self.examples.add_reference(passage, cepstra, segment=given.hearing.grid.segment)
-            _log.debug("heard", passage=passage.name)
         self.examples.thin()
-        self._tell_troubles()
+        for trouble in given.troubles:
+            log.warning(trouble.message, where=trouble.where)
         examples = self.examples.load(given.classes)
         model = replace(self._learned(examples, given.hearing), usual=given.usual())
         return self._first(model, Origin.STARTER, "the first model")
@@ -135,7 +134,7 @@ class Workshop:
     def _learned(self, examples: Examples, hearing: Hearing) -> Model:
         learning = Learning(hearing.grid, hearing.settings, self.job.seed, self.job.components, self.job.folds)
         return learn_validated(
-            examples, learning, jobs=None, told=lambda done, of: _log.info("learned", fits=done, of=of)
+            examples, learning, jobs=None, told=lambda done, of: log.info("learned", fits=done, of=of)
         )
 
     def _judged(self, model: Model, examples: Examples) -> Outcome:
@@ -155,7 +154,7 @@ class Workshop:
         self.registry.prune(self.job.keep_models)
         if added.name in known:
             return self._nothing(f"what is labelled gives the model {added.name} again, which is {added.status}")
-        _log.info("judged", model=added.name, status=status, why=why)
+        log.info("judged", model=added.name, status=status, why=why)
         return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
 
     def _opposed(self, challenger: Model, examples: Examples) -> list[Judged]:
@@ -166,15 +165,9 @@ class Workshop:
 
     def _update(self, hearing: Hearing) -> int:
         labels = current_labels(self.journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id"))
-        new = self.examples.update(
+        return self.examples.update(
             self._wanted(labels, hearing), self._hear(hearing), segment=hearing.grid.segment, labelled=labels
         )
-        self._tell_troubles()
-        return new
-
-    def _tell_troubles(self) -> None:
-        for trouble in self.examples.troubles:
-            _log.warning(trouble)
 
     def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
         """Passages of the two classes, as far as their sound is kept by now."""
@@ -207,7 +200,7 @@ class Workshop:
         return hear
 
     def _nothing(self, why: str) -> Outcome:
-        _log.info("nothing to learn", why=why)
+        log.info("nothing to learn", why=why)
         _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status="nothing", why=why)
         return Outcome.NOTHING
 
@@ -269,9 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = Job.read(given.job) if given.job else Job()
         return run(given.state, job, starter=given.starter)
     except GemmedError as error:
-        _log.error(str(error))
+        log.error(str(error))
     except Exception:
-        _log.exception("learning failed")
+        log.exception("learning failed")
     return Outcome.FAILED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.events import Block, Cepstra, Gap, RecordingStarted
+from pipeline.events import Block, Cepstra, Gap, RecordingStarted, SourceTrouble
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
@@ -40,12 +41,15 @@ class References:
     classes: tuple[str, str]
     names: Sequence[str]
     hear: Callable[[str], tuple[Heard, tuple[Stretch, ...]]]
+    troubles: list[SourceTrouble] = field(default_factory=list)
+    """What could not be heard, so far."""
     _measures: list[Measures] = field(default_factory=list)
 
     def passages(self) -> Iterator[tuple[Passage, list[Cepstra]]]:
         for name in self.names:
             heard, stretches = self.hear(name)
             self._measures += heard.measures
+            self.troubles += heard.troubles
             if stretches:
                 yield Passage(name, stretches), heard.cepstra
 
@@ -101,7 +105,7 @@ def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> 
 def _listen(name: str, sound: Iterable[Block | Gap], hearing: Hearing) -> Heard:
     found, chain = Heard(name), Chain(Measuring(hearing.grid.rate_hz), *listening(hearing.grid, hearing.settings))
     started = RecordingStarted(name, hearing.grid.rate_hz, tuple(map(str, range(1, hearing.n_sensors + 1))))
-    for item in (started, *sound):
+    for item in itertools.chain([started], sound):
         for fact in chain.push(item):
             found.observe(fact)
     for fact in chain.flush():

@@ -56,13 +56,11 @@ class Stored:
 
 
 class ExampleStore:
-    """Passages and their segments, at most `most_segments` of them."""
+    """Passages and their segments, at most `most_segments` of them; `trouble` hears what cannot be used, and why."""
 
-    def __init__(self, directory: Path, *, most_segments: int) -> None:
-        self._directory, self._most_segments = directory, most_segments
+    def __init__(self, directory: Path, *, most_segments: int, trouble: Callable[[str], None]) -> None:
+        self._directory, self._most_segments, self._trouble = directory, most_segments, trouble
         directory.mkdir(parents=True, exist_ok=True)
-        self.troubles: list[str] = []
-        """What could not be used, and why."""
 
     def update(self, wanted: Sequence[Passage], hear: Hear, *, segment: int, labelled: Collection[str]) -> int:
         """Hold exactly these passages of the recordings that were ever labelled; how many are new.
@@ -92,7 +90,7 @@ class ExampleStore:
         try:
             return list(hear(passage))
         except SourceError as error:
-            self.troubles.append(f"{passage.name}: {error}")
+            self._trouble(f"{passage.name}: {error}")
             return []
 
     def forget_references(self) -> None:
@@ -148,7 +146,7 @@ class ExampleStore:
             try:
                 found.append(_unpacked(path.read_bytes()))
             except _DAMAGED as error:
-                self.troubles.append(f"{path.name} is damaged ({error}) and left out")
+                self._trouble(f"{path.name} is damaged ({error}) and left out")
                 path.unlink(missing_ok=True)
         return found
 
