@@ -108,19 +108,25 @@ class Recorder:
 
     def _refused(self, error: StorageError) -> None:
         if error.damaged:
-            self._replace()
-        elif not self.read_only:
+            try:
+                self._replace()
+                return
+            except StorageError as another:
+                error = another
+        if not self.read_only:
             self._read_only_since = time.monotonic()
             log.error("the journal cannot be written to; events wait", why=str(error))
             self.observe(Notice(NoticeKind.STORAGE_READ_ONLY, {"why": str(error)}))
 
     def _replace(self) -> None:
         """A journal that got damaged while it was in use."""
-        with suppress(StorageError):
-            self.journal.close()
+        damaged = self.journal
         self.journal, details = opened_or_replaced(self._path)
-        log.error("the journal was damaged; a new one goes on", **(details or {}))
-        self.observe(Notice(NoticeKind.JOURNAL_REPLACED, details or {}))
+        with suppress(StorageError):
+            damaged.close()
+        if details is not None:
+            log.error("the journal was damaged; a new one goes on", **details)
+            self.observe(Notice(NoticeKind.JOURNAL_REPLACED, details))
         self._store()
 
     def _recovered(self) -> None:

@@ -208,10 +208,16 @@ class Journal:
     def last_id(self) -> int:
         return int(self.rows("SELECT coalesce(max(id), 0) AS id FROM events")[0]["id"])
 
-    def size_bytes(self) -> int:
-        """On disk, with what is not merged yet."""
-        files = (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm")))
-        return sum(file.stat().st_size for file in files if file.exists())
+    def content_bytes(self) -> int:
+        """What the journal needs, whether it is merged by now or not."""
+        return int(self.rows("SELECT page_count * page_size AS n FROM pragma_page_count, pragma_page_size")[0]["n"])
+
+    def compact(self) -> None:
+        """Give back to the disk what removed events needed."""
+        with _told(self.path):
+            # Not by `execute`, which would stop after the first page.
+            self._connection.executescript("PRAGMA incremental_vacuum")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def check(self) -> None:
         """A `StorageError` if what is stored is damaged."""
@@ -244,26 +250,29 @@ def opened_or_replaced(path: Path) -> tuple[Journal, Row | None]:
 
 
 def _replaced(path: Path, why: str) -> tuple[Journal, Row]:
+    """The new one takes the place of the damaged one only when it is complete."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    aside, fresh = path.with_name(f"{path.name}.damaged-{stamp}"), path.with_name(f"{path.name}.fresh")
     with _told(path):
-        for end in ("", "-wal", "-shm"):
+        for file in path.parent.glob(f"{fresh.name}*"):
+            file.unlink()
+        with Journal(fresh) as journal:
+            saved = _salvage(path, journal)
+        for end in ("-wal", "-shm", ""):
             file = path.with_name(path.name + end)
             if file.exists():
                 file.rename(aside.with_name(aside.name + end))
-    journal = Journal(path)
-    return journal, {"moved_to": aside.name, "why": why, "rows_saved": _salvage(aside, journal)}
+        fresh.rename(path)
+    return Journal(path), {"moved_to": aside.name, "why": why, "rows_saved": saved}
 
 
-def _salvage(aside: Path, journal: Journal) -> dict[str, int]:
-    """Copy what can be read, table by table, until the damage."""
-    saved: dict[str, int] = {}
+def _salvage(damaged: Path, journal: Journal) -> dict[str, int]:
+    """Copy what can be read, table by table."""
     tables = [row["name"] for row in journal.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    old = sqlite3.connect(aside)
+    old = sqlite3.connect(damaged)
     old.row_factory = sqlite3.Row
     try:
-        for table in (name for name in tables if not name.startswith("sqlite_")):
-            saved[table] = _copy(table, old, journal)
+        saved = {table: _copy(table, old, journal) for table in tables if not table.startswith("sqlite_")}
     finally:
         old.close()
     # Ids that may have been given out before the damage are not given out again: nobody counts as fast as a clock
@@ -275,17 +284,23 @@ def _salvage(aside: Path, journal: Journal) -> dict[str, int]:
 
 
 def _copy(table: str, old: sqlite3.Connection, journal: Journal) -> int:
-    count = 0
+    """From either end until the damage; how many rows that gives."""
     with journal.transaction():
-        try:
-            for row in old.execute(f'SELECT * FROM "{table}"'):
-                names = ", ".join(f'"{name}"' for name in row.keys())  # noqa: SIM118 (a row iterates over values)
-                marks = ", ".join("?" * len(row))
-                journal.execute(f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({marks})', tuple(row))
-                count += 1
-        except (sqlite3.DatabaseError, StorageError):
-            pass  # here the damage begins; what came before is kept
-    return count
+        if not _copy_rows(f'SELECT * FROM "{table}"', table, old, journal):
+            _copy_rows(f'SELECT * FROM "{table}" ORDER BY rowid DESC', table, old, journal)
+    return int(journal.rows(f'SELECT count(*) AS n FROM "{table}"')[0]["n"])
+
+
+def _copy_rows(query: str, table: str, old: sqlite3.Connection, journal: Journal) -> bool:
+    """Whether all of them could be read."""
+    try:
+        for row in old.execute(query):
+            names = ", ".join(f'"{name}"' for name in row.keys())  # noqa: SIM118 (a row iterates over values)
+            marks = ", ".join("?" * len(row))
+            journal.execute(f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({marks})', tuple(row))
+    except sqlite3.DatabaseError:
+        return False
+    return True
 
 
 def _require_content(path: Path) -> None:

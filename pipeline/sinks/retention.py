@@ -111,8 +111,8 @@ class Retention:
         wanted = over + round((1 - _MODERATION) * self.budget_bytes)
         # On a disk that is full nothing can be noted; what is known by now must do.
         with suppress(StorageError):
-            self._shorten_journal(pruned)
             self._rate()
+            self._shorten_journal(pruned)
         while pruned.bytes_removed < wanted and (rows := self._cheapest()):
             for row in rows:
                 self._remove(row, pruned)
@@ -124,14 +124,13 @@ class Retention:
 
     def _shorten_journal(self, pruned: Pruned) -> None:
         """Passing events of the oldest time, if the journal is over its share."""
-        while self.journal.size_bytes() > _JOURNAL_SHARE * self.budget_bytes:
+        while self.journal.content_bytes() > _JOURNAL_SHARE * self.budget_bytes:
             marks = ", ".join("?" * len(_PASSING))
             removed = self.journal.execute(
                 f"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE type IN ({marks}) ORDER BY id LIMIT ?)",
                 (*_PASSING, _FEW_EVENTS),
             )
-            self.journal.rows("PRAGMA incremental_vacuum")
-            self.journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.journal.compact()
             pruned.events_removed += removed
             if removed < _FEW_EVENTS:
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pipeline.conditions import Cause
 from pipeline.events import Evidence, FaultClosed, FaultOpened, Paced, RecordingStarted
@@ -20,7 +20,8 @@ _MOST = 6
 class Pacing:
     """Faults of all sensors at once, if by this machine's clock too few or too many samples arrive.
 
-    Far too few in two reports one after the other are a stall; a share of a hundred over six of them is a wrong rate.
+    Far too few in two reports one after the other are a stall. A hundredth too few or too many in six reports together,
+    those of stalls aside, is a wrong rate.
     """
 
     accepts = (RecordingStarted, Paced)
@@ -34,33 +35,43 @@ class Pacing:
             self.flush()
             self._n_sensors = len(item.sensors)
             return [item]
-        self._reports.append(item)
-        return [item, *self._changes(item.sample)]
+        self._last.append(item)
+        if self._ratio(item) >= _STALLED:
+            self._even.append(item)
+        return [item, *self._changes()]
 
     def flush(self) -> list[object]:
         self._n_sensors = 0
-        self._reports: deque[Paced] = deque(maxlen=_MOST)
+        self._last: deque[Paced] = deque(maxlen=_LEAST_ALARMS)
+        self._even: deque[Paced] = deque(maxlen=_MOST)
         self._open: dict[Cause, FaultOpened] = {}
         return []
 
-    def _changes(self, sample: int) -> Iterator[FaultOpened | FaultClosed]:
-        last = list(self._reports)[-_LEAST_ALARMS:]
-        stalled = len(last) == _LEAST_ALARMS and all(self._ratio(report) < _STALLED for report in last)
-        total = Paced(sample, sum(one.seconds for one in self._reports), sum(one.samples for one in self._reports))
-        off = len(self._reports) == _MOST and abs(self._ratio(total) - 1) > _ERROR and self._ratio(total) < _NOT_LIVE
-        yield from self._judge(Cause.STALLED_RATE, stalled, last[0].sample, total)
-        yield from self._judge(Cause.RATE_ERROR, off and not stalled, self._reports[0].sample, total)
+    def _changes(self) -> Iterator[FaultOpened | FaultClosed]:
+        last, even = _together(self._last), _together(self._even)
+        stalled = len(self._last) == _LEAST_ALARMS and all(self._ratio(report) < _STALLED for report in self._last)
+        off = len(self._even) == _MOST and abs(self._ratio(even) - 1) > _ERROR and self._ratio(even) < _NOT_LIVE
+        yield from self._judge(Cause.STALLED_RATE, stalled, last)
+        yield from self._judge(Cause.RATE_ERROR, off, even)
 
     def _ratio(self, report: Paced) -> float:
         return report.samples / (report.seconds * self._rate_hz)
 
-    def _judge(self, cause: Cause, wrong: bool, since: int, total: Paced) -> Iterator[FaultOpened | FaultClosed]:
-        evidence: Evidence = {"rate_hz": total.samples / total.seconds, "nominal_hz": float(self._rate_hz)}
+    def _judge(self, cause: Cause, wrong: bool, found: Paced) -> Iterator[FaultOpened | FaultClosed]:
+        """`found` begins at the sample of its first report."""
+        now = self._last[-1].sample
         if wrong and cause not in self._open:
-            self._open[cause] = FaultOpened(total.sample, since, 0, cause, evidence)
+            evidence: Evidence = {"rate_hz": found.samples / found.seconds, "nominal_hz": float(self._rate_hz)}
+            self._open[cause] = FaultOpened(now, found.sample, 0, cause, evidence)
             for sensor in range(self._n_sensors):
-                yield FaultOpened(total.sample, since, sensor, cause, evidence)
+                yield FaultOpened(now, found.sample, sensor, cause, evidence)
         elif not wrong and cause in self._open:
             opened = self._open.pop(cause)
             for sensor in range(self._n_sensors):
-                yield FaultClosed(total.sample, opened.since, total.sample, sensor, cause, opened.evidence)
+                yield FaultClosed(now, opened.since, now, sensor, cause, opened.evidence)
+
+
+def _together(reports: Collection[Paced]) -> Paced:
+    """Several reports as one that begins with the first."""
+    first = next((report.sample for report in reports), 0)
+    return Paced(first, sum(one.seconds for one in reports), sum(one.samples for one in reports))

@@ -17,6 +17,7 @@ from pipeline.events import (
     Features,
     Gap,
     Labelled,
+    Paced,
     RecordingStarted,
     Screened,
     Segment,
@@ -37,6 +38,7 @@ from pipeline.stages import (
     Masking,
     Measuring,
     Mfcc,
+    Pacing,
     Projection,
     Screening,
     Suspicion,
@@ -97,10 +99,12 @@ HOURS = [STARTED, *laws.cut(sound(60), 40_000), Gap(240_000, 400_000, "lost")]
 SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
 FAULTS = [FaultOpened(0, 0, 1, Cause.SPIKES), *SECONDS]
 LABELS = [Labelled(Span(0, 4000), "a")]
+PACES = [Paced(20_000 * n, 10.0, samples) for n, samples in enumerate(([40_000, 20_000, 20_000, 40_000] * 9)[:35])]
 DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS)
 STAGES = {
     "measuring": (lambda: Measuring(4000), HOURS),
     "inspection": (Inspection, SECONDS),
+    "pacing": (lambda: Pacing(4000), [STARTED, *PACES]),
     "health": (lambda: Health(4000), FAULTS),
     "suspicion": (lambda: Suspicion(GRID), SCREENED),
     "doubting": (lambda: Doubting(("a", "b")), [STARTED, *LABELS, *DECISIONS]),
