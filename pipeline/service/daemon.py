@@ -31,7 +31,15 @@ from pipeline.service.live import LiveSource
 from pipeline.service.logs import log, start_logging
 from pipeline.service.recorder import Recorder, Show
 from pipeline.service.runner import run
-from pipeline.service.settings import FolderSource, Settings, differences, effective, read_settings
+from pipeline.service.settings import (
+    Difference,
+    FolderSource,
+    Settings,
+    adopted,
+    differences,
+    effective,
+    read_settings,
+)
 from pipeline.service.state import StateDirectory, new_run
 from pipeline.service.switching import Hearing, Switching
 from pipeline.service.systemd import Notifier
@@ -57,6 +65,7 @@ class Daemon:
     ) -> None:
         self.settings, self._show, self._observers = settings, tuple(show), tuple(observers)
         self.state, self.run_name = StateDirectory(settings.storage.directory), new_run()
+        self._in_file = read_settings(settings.path)
         self._until = None if seconds is None else time.monotonic() + seconds
         self._notifier = Notifier.from_environment()
         self._inbox: deque[Notice] = deque(maxlen=_RECENT)
@@ -203,15 +212,16 @@ class Daemon:
         self._notifier.reloading()
         try:
             fresh = read_settings(self.settings.path)
+            settings = adopted(self.settings, self._in_file, fresh)
         except GemmedError as error:
             log.error("the settings stay as they were", why=str(error))
             yield Notice(NoticeKind.SETTINGS_RELOADED, {"error": str(error)}, self._source.position)
         else:
-            yield from self._adopt(fresh)
+            found, self._in_file = differences(self._in_file, fresh), fresh
+            yield from self._adopt(settings, found)
         self._notifier.ready()
 
-    def _adopt(self, fresh: Settings) -> Iterator[object]:
-        found = differences(self.settings, fresh)
+    def _adopt(self, settings: Settings, found: list[Difference]) -> Iterator[object]:
         told = [
             {"setting": one.key, "before": one.before, "after": one.after, "takes_effect": one.takes_effect}
             for one in found
@@ -219,19 +229,17 @@ class Daemon:
         yield Notice(NoticeKind.SETTINGS_RELOADED, {"changes": told}, self._source.position)
         for one in found:
             log.info("setting changed", setting=one.key, after=one.after, takes_effect=one.takes_effect)
-        effects = {one.takes_effect for one in found}
-        before, self.settings = self.settings, fresh
-        start_logging(fresh.log.level, before.log.format)
-        self._housekeeper.budget_bytes = fresh.storage.budget_bytes
-        self._housekeeper.least_free_bytes = fresh.storage.least_free_bytes
-        self._learning.settings = fresh
-        if fresh.array.mask != before.array.mask:
-            trusted = np.array([sensor + 1 not in fresh.array.mask for sensor in range(before.array.sensors)])
-            yield TrustChanged(self._source.position, trusted)
-        if effects - {"restart"}:
-            self._chain.choices = fresh.choices()
-            self._recorder.choices = json.dumps(fresh.choices().as_dict())
-        if "next recording" in effects:
+        before, self.settings = self.settings, settings
+        start_logging(settings.log.level, settings.log.format)
+        self._housekeeper.budget_bytes = settings.storage.budget_bytes
+        self._housekeeper.least_free_bytes = settings.storage.least_free_bytes
+        self._learning.settings = settings
+        if settings.array.mask != before.array.mask:
+            trusted = [sensor + 1 not in settings.array.mask for sensor in range(settings.array.sensors)]
+            yield TrustChanged(self._source.position, np.array(trusted))
+        self._chain.choices = settings.choices()
+        self._recorder.choices = json.dumps(settings.choices().as_dict())
+        if any(one.takes_effect == "next recording" for one in found):
             self._source.turn_page()
 
     def _beat(self) -> None:

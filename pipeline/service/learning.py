@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from threading import Event, Thread
 from typing import Any
 
@@ -31,8 +32,8 @@ from pipeline.training.schedule import Schedule
 from pipeline.training.shadow import Shadow
 
 _LOOK_SECONDS = 0.5
-_FIRST_RETRY_SECONDS = 30.0
-"""Between attempts at a first model."""
+_RETRY_SECONDS = 30.0
+"""Between the beginnings of two attempts, at least: one may fail before it can tell of itself."""
 _GATEKEEPER = "gemmed"
 
 
@@ -82,6 +83,11 @@ class Learning:
                 )
                 registry.promote(added.name, who="settings", why=f"training.model = {given}")
             model = registry.load_champion()
+        if model is not None and (why := self._unfit(model)):
+            raise ModelError(
+                f"model {model.name} in {self._state.path} cannot decide here: {why}; change array.sensors and "
+                "array.rate, or give another storage.directory"
+            )
         if model is not None:
             warmed_chain(model, self.settings.choices())
         self._deciding = model.name if model else ""
@@ -94,7 +100,8 @@ class Learning:
     def stop(self) -> None:
         self._stopped.set()
         self._retraining.stop()
-        self._thread.join(2.0)
+        if self._thread.is_alive():
+            self._thread.join(2.0)
 
     def as_dict(self) -> dict[str, Any]:
         trial = self._trial
@@ -143,13 +150,22 @@ class Learning:
         model = registry.load_champion()
         if model is None or model.name == self._deciding:
             return
-        if (model.grid.rate_hz, model.n_sensors) != (self.settings.array.rate_hz, self.settings.array.sensors):
-            why = f"it is for {model.n_sensors} sensors at {model.grid.rate_hz} Hz"
+        if why := self._unfit(model):
             registry.refuse(model.name, why=why, facts={})
             raise ModelError(f"model {model.name} cannot decide here: {why}; promote another")
         warmed_chain(model, self.settings.choices())
         self._deciding, self._trial = model.name, None
         self._words.append(Swap(model))
+
+    def _unfit(self, model: Model) -> str | None:
+        """Why a model cannot decide about this array; None if it can."""
+        array = self.settings.array
+        if (model.grid.rate_hz, model.n_sensors) == (array.rate_hz, array.sensors):
+            return None
+        return (
+            f"it is for {model.n_sensors} sensors at {model.grid.rate_hz} Hz, "
+            f"the settings say {array.sensors} at {array.rate_hz} Hz"
+        )
 
     def _try_challenger(self, registry: Registry) -> None:
         challenger = registry.challenger()
@@ -201,7 +217,7 @@ class Retraining:
     def __init__(self, state: StateDirectory, run: str) -> None:
         self._state, self._run = state, run
         self._process: subprocess.Popen[bytes] | None = None
-        self._tried_first_at: float | None = None
+        self._started_at = -inf
 
     @property
     def running(self) -> bool:
@@ -224,6 +240,8 @@ class Retraining:
                 log.error("retraining was killed", signal=-code)
                 yield Notice(NoticeKind.RETRAINING_FAILED, {"why": f"its process was ended by signal {-code}"})
             return
+        if time.monotonic() - self._started_at < _RETRY_SECONDS:
+            return
         if registry.champion() is None:
             self._begin(journal, settings)
         elif registry.challenger() is None and (why := self._due(journal, settings)):
@@ -232,13 +250,9 @@ class Retraining:
 
     def _begin(self, journal: Journal, settings: Settings) -> None:
         """The first model of all, from what the settings give; else from what was heard by now."""
-        now = time.monotonic()
-        if self._tried_first_at is not None and now - self._tried_first_at < _FIRST_RETRY_SECONDS:
-            return
         training = settings.training
         starter = training.recordings is not None or isinstance(settings.source, SimulatedSource)
         if starter or _heard_seconds(journal) >= training.seconds_unlabelled:
-            self._tried_first_at = now
             log.info("a first model is made", unlabelled=not starter)
             self._start(settings, starter=starter)
 
@@ -257,6 +271,7 @@ class Retraining:
         return schedule.due(datetime.now(UTC), last, labels["n"], drift=bool(drift))
 
     def _start(self, settings: Settings, *, starter: bool) -> None:
+        self._started_at = time.monotonic()
         job = self._state.path / "retraining.json"
         write_whole(job, _job(settings, self._run).encode())
         command = [sys.executable, "-m", "pipeline.service.retrain", "--state", str(self._state.path)]

@@ -39,7 +39,6 @@ Overload: TypeAlias = Literal["drop_oldest", "wait"]
 
 _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
 _NOW_TABLES = {"labels", "training"}
-_NEXT_RECORDING = {"storage.recording", "storage.piece", "storage.sound"}
 _NEXT_RECORDING_TABLES = {"decisions"}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
 
@@ -344,6 +343,25 @@ def differences(before: Settings, after: Settings) -> list[Difference]:
     ]
 
 
+def adopted(running: Settings, before: Settings, after: Settings) -> Settings:
+    """What counts until the next start: of what changed in the file all that needs no restart."""
+    sensors = running.array.sensors
+    if max(after.array.mask, default=0) > sensors:
+        raise SettingsError(f"array.mask = {list(after.array.mask)} must name sensors from 1 to {sensors} until gemmed "
+                            "run is started again; do that, or correct the numbers")  # fmt: skip
+    tables = {name: table.model_copy(update=_changed_now(name, before, after)) for name, table in running}
+    return running.model_copy(update=tables)
+
+
+def _changed_now(name: str, before: Settings, after: Settings) -> dict[str, Any]:
+    old, new = getattr(before, name), getattr(after, name)
+    return {
+        field: getattr(new, field)
+        for field, info in type(new).model_fields.items()
+        if _takes_effect(f"{name}.{key_of(field, info)}") != "restart" and getattr(old, field) != getattr(new, field)
+    }
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -392,4 +410,4 @@ def _takes_effect(key: str) -> TakesEffect:
         return "restart"
     if key in _NOW or table in _NOW_TABLES:
         return "now"
-    return "next recording" if key in _NEXT_RECORDING or table in _NEXT_RECORDING_TABLES else "restart"
+    return "next recording" if table in _NEXT_RECORDING_TABLES else "restart"

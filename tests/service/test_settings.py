@@ -345,7 +345,7 @@ def test_differences_say_when_they_are_felt():
         "decisions.alpha": (0.01, 0.02, "next recording"),
         "storage.directory": ("gemmed-state", "elsewhere", "restart"),
         "storage.budget": ("20 GB", "1 GB", "now"),
-        "storage.piece": ("10 s", "5 s", "next recording"),
+        "storage.piece": ("10 s", "5 s", "restart"),
         "labels.file": (None, "labels.csv", "now"),
         "training.new_labels": (20, 5, "now"),
         "training.model": (None, "starter", "restart"),

@@ -27,7 +27,8 @@ def keep_pieces(journal: Journal, n: int, *, kept_at: str = OLD) -> None:
     for number in range(n):
         (directory / f"{number}.flac").write_bytes(bytes(BYTES))
         journal.execute(
-            "INSERT INTO pieces (recording, start, stop, delivered, file, bytes, kept_at) VALUES ('r', ?, ?, '[]', ?, ?, ?)",
+            "INSERT INTO pieces (recording, start, stop, delivered, file, bytes, kept_at) "
+            "VALUES ('r', ?, ?, '[]', ?, ?, ?)",
             (number * PIECE, (number + 1) * PIECE, f"r/{number}.flac", BYTES, kept_at),
         )
 
