@@ -45,7 +45,7 @@ class Kept:
         self.journal.execute(
             "INSERT INTO recordings VALUES (?, 'a run', ?, ?, '{}', '2026-01-01', NULL)", (name, RATE, SENSORS)
         )
-        self.spool.begin(name, RATE, SENSORS)
+        self.spool.begin(name, RATE)
 
     def files(self) -> list[str]:
         return sorted(file.name for file in self.store.directory.glob("r/*"))
