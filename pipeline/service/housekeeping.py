@@ -34,7 +34,7 @@ class Housekeeper:
         self._changed = Condition()
         self._parts = deque(self._left_behind())
         self._troubled = self._finishing = self._low = False
-        self._budget_at = time.monotonic()
+        self._budget_at = -inf  # at once: who dies young again and again must not fill the disk
         self._thread = Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
@@ -85,6 +85,7 @@ class Housekeeper:
 
     def _keep_house(self, journal: Journal) -> None:
         store = SoundStore(self._state.sound, journal)
+        self._retention(journal).finish_removals()
         while True:
             if time.monotonic() - self._budget_at > _BUDGET_SECONDS:
                 self._enforce(journal)
@@ -108,7 +109,7 @@ class Housekeeper:
             self._changed.notify_all()
 
     def _enforce(self, journal: Journal) -> None:
-        pruned = Retention(self._state.path, journal, self.budget_bytes, self.least_free_bytes).enforce()
+        pruned = self._retention(journal).enforce()
         if pruned is None:
             self._low = False
             return
@@ -117,6 +118,9 @@ class Housekeeper:
         if pruned.bytes_over and not self._low:
             self._low = True
             self._report(Notice(NoticeKind.STORAGE_LOW, pruned.as_dict()))
+
+    def _retention(self, journal: Journal) -> Retention:
+        return Retention(self._state.path, journal, self.budget_bytes, self.least_free_bytes)
 
 
 class SoundKeeper:

@@ -19,7 +19,8 @@ _MODERATION = 0.95
 _JOURNAL_SHARE = 0.25
 """The journal itself may have this part of the budget."""
 _AT_ONCE = 500
-_FEW_EVENTS = 20_000
+_FEW_EVENTS = 1000
+"""So many go at once: what was decided a moment ago stays if it is enough to remove what is old."""
 _PASSING = ("decision", "tick", "paced", "trust_changed")
 """Events that come every second; without their sound nobody asks for the oldest of them."""
 _SETTLED = timedelta(minutes=5)
@@ -183,6 +184,15 @@ class Retention:
     def _unlist(self, row: Row) -> None:
         now = utc(datetime.now(UTC))
         self.journal.execute("UPDATE pieces SET file = NULL, removed = ? WHERE rowid = ?", (now, row["rowid"]))
+
+    def finish_removals(self) -> None:
+        """What a kill has left on the disk after it was taken from the list."""
+        sound = self.directory / "sound"
+        # What the journal never knew is not for us to remove: perhaps it is the journal that was lost.
+        removed = "SELECT 1 FROM pieces WHERE recording = ? AND start = ? AND removed IS NOT NULL"
+        for file in (*sound.glob("*/*.flac"), *sound.glob("*/*.wav")):
+            if self.journal.rows(removed, (file.parent.name, int(file.stem))):
+                file.unlink(missing_ok=True)
 
     def _kept(self) -> dict[str, int]:
         rows: list[dict[str, Any]] = self.journal.rows(
