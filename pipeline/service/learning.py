@@ -116,7 +116,7 @@ class Learning:
                     registry = Registry(self._state.models, journal, run=self._run)
                     while not self._stopped.wait(_LOOK_SECONDS) and journal.in_place:
                         self._look(journal, registry)
-            except GemmedError as error:
+            except (GemmedError, OSError) as error:
                 log.warning("learning waits", why=str(error))
                 self._stopped.wait(10 * _LOOK_SECONDS)
 
@@ -228,12 +228,14 @@ class Retraining:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
+            _close_pipe(self._process)
 
     def look(self, journal: Journal, registry: Registry, settings: Settings) -> Iterator[Notice]:
         if self._process is not None:
             code = self._process.poll()
             if code is None:
                 return
+            _close_pipe(self._process)
             self._process = None
             # Whoever was killed could not tell it himself.
             if code < 0:
@@ -260,7 +262,7 @@ class Retraining:
         training = settings.training
         schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds)
         started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
-        after = started.id if started else 0
+        after = _learned_until(journal)
         (labels,) = journal.rows("SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (after,))
         drift = journal.rows(
             "SELECT 1 FROM events WHERE type = 'fault_opened' AND id > ? AND json_extract(body, '$.cause') = 'drift' "
@@ -273,11 +275,30 @@ class Retraining:
     def _start(self, settings: Settings, *, starter: bool) -> None:
         self._started_at = time.monotonic()
         job = self._state.path / "retraining.json"
+        for leftover in job.parent.glob(f"{job.name}.*.partial"):
+            leftover.unlink()
         write_whole(job, _job(settings, self._run).encode())
         command = [sys.executable, "-m", "pipeline.service.retrain", "--state", str(self._state.path)]
         command += ["--job", str(job), "--background", *(["--starter"] if starter else [])]
         # It reads from the pipe until that ends: when the daemon is gone, however that happens, so is it.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def _learned_until(journal: Journal) -> int:
+    """The last event that a round of learning knew of which came to its end; a killed one has taught nothing."""
+    (row,) = journal.rows(
+        """
+        SELECT coalesce(max(id), 0) AS id FROM events WHERE type = 'retraining_started' AND id < (
+            SELECT max(id) FROM events WHERE type IN ('retraining_finished', 'retraining_failed')
+        )
+        """
+    )
+    return int(row["id"])
 
 
 def _heard_seconds(journal: Journal) -> float:
