@@ -79,6 +79,8 @@ def verify(state: StateDirectory, journal: Journal, recording: str, *, progress:
     """Decide about a recording again, with the same changes of models, and compare every event."""
     told = [event for event in journal.events(recording=recording) if event.type not in _NOT_DECIDED]
     n_decisions = sum(event.type == "decision" for event in told)
+    if _is_incomplete(journal, recording):
+        return Verdict(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
     rehearsal = _Rehearsal(journal, state, recording)
     again: list[dict[str, Any]] = []
     lines = EventLines(again.append, model="")
@@ -98,6 +100,18 @@ def verify(state: StateDirectory, journal: Journal, recording: str, *, progress:
         return Verdict(recording, len(told), n_decisions, 0, None, why_not)
     first = _difference(*pairs[0]) if pairs else None
     return Verdict(recording, len(told), n_decisions, len(pairs), first)
+
+
+def _is_incomplete(journal: Journal, recording: str) -> bool:
+    """Whether events were removed for want of space: else their numbers have no holes, whoever told them."""
+    (row,) = journal.rows(
+        """
+        SELECT last - first + 1 > (SELECT count(*) FROM events WHERE id BETWEEN first AND last) AS incomplete
+        FROM (SELECT min(id) AS first, max(id) AS last FROM events WHERE recording = ? AND type != 'label_given')
+        """,
+        (recording,),
+    )
+    return bool(row["incomplete"])
 
 
 def _difference(told: dict[str, Any] | None, again: dict[str, Any] | None) -> str:
