@@ -94,8 +94,7 @@ class Daemon:
 
     def _open(self, stack: ExitStack) -> None:
         settings, state = self.settings, self.state
-        choices = json.dumps(settings.choices().as_dict())
-        self._recorder = Recorder(state.journal, self.run_name, model="", choices=choices, show=self._show)
+        self._recorder = Recorder(state.journal, self.run_name, show=self._show)
         stack.callback(self._recorder.close)
         self._tell_beginning()
         storage = settings.storage
@@ -165,10 +164,13 @@ class Daemon:
             stack.callback(signal.signal, number, signal.signal(number, handler))
 
     def _before(self, fact: object) -> None:
-        """Sound is on disk before anybody decides about it."""
-        if isinstance(fact, RecordingStarted) and self._next is not None:
-            self._chain.hearing, self._chain.model = self._next
-            self._next = None
+        """Sound is on disk before anybody decides about it; what is chosen holds for a whole recording."""
+        if isinstance(fact, RecordingStarted):
+            self._chain.choices = self.settings.choices()
+            self._recorder.choices = json.dumps(self._chain.choices.as_dict())
+            if self._next is not None:
+                self._chain.hearing, self._chain.model = self._next
+                self._next = None
         if self._keeper is not None:
             self._keeper.keep(fact)
 
@@ -237,8 +239,6 @@ class Daemon:
         if settings.array.mask != before.array.mask:
             trusted = [sensor + 1 not in settings.array.mask for sensor in range(settings.array.sensors)]
             yield TrustChanged(self._source.position, np.array(trusted))
-        self._chain.choices = settings.choices()
-        self._recorder.choices = json.dumps(settings.choices().as_dict())
         if any(one.takes_effect == "next recording" for one in found):
             self._source.turn_page()
 

@@ -29,12 +29,12 @@ class Recorder:
     when it does again; those that had to go are counted.
     """
 
-    def __init__(self, path: Path, run: str, *, model: str, choices: str, show: Sequence[Show] = ()) -> None:
+    def __init__(self, path: Path, run: str, *, show: Sequence[Show] = ()) -> None:
         self._path, self._run, self._show = path, run, tuple(show)
-        self.choices = choices
+        self.choices = "{}"
         """As JSON: how the recordings that begin from now on are decided about."""
         self.journal, replaced = opened_or_replaced(path)
-        self._lines = EventLines(self._take, model=model)
+        self._lines = EventLines(self._take, model="")
         self._recording: RecordingStarted | None = None
         self._waiting: deque[Entry] = deque()
         self._statements: deque[tuple[str, tuple[Any, ...]]] = deque()

@@ -19,6 +19,7 @@ _MODERATION = 0.95
 _JOURNAL_SHARE = 0.25
 """The journal itself may have this part of the budget."""
 _AT_ONCE = 500
+_SOUND = "sound"
 _FEW_EVENTS = 1000
 """So many go at once: what was decided a moment ago stays if it is enough to remove what is old."""
 _PASSING = ("decision", "tick", "paced", "trust_changed")
@@ -79,9 +80,9 @@ def worth_keeping(journal: Journal, recording: str, start: int, stop: int, worth
 
 
 def used_bytes(directory: Path) -> int:
-    """What a directory takes, with all that is in it."""
+    """What a file takes, or a directory with all that is in it."""
     total = 0
-    for file in directory.rglob("*"):
+    for file in (directory, *directory.rglob("*")):
         try:
             total += file.stat().st_size if file.is_file() else 0
         except FileNotFoundError:  # somebody else has just removed it
@@ -101,7 +102,12 @@ class Retention:
     def over_bytes(self) -> int:
         """How much too much there is, by the budget or by what must stay free on the disk."""
         free = shutil.disk_usage(self.directory).free
-        return max(used_bytes(self.directory) - self.budget_bytes, self.least_free_bytes - free)
+        return max(self._used_bytes() - self.budget_bytes, self.least_free_bytes - free)
+
+    def _used_bytes(self) -> int:
+        """Of sound by the list, for there are too many files to look at each; of all else by looking."""
+        (sound,) = self.journal.rows("SELECT coalesce(sum(bytes), 0) AS bytes FROM pieces WHERE file IS NOT NULL")
+        return int(sound["bytes"]) + sum(used_bytes(one) for one in self.directory.iterdir() if one.name != _SOUND)
 
     def enforce(self) -> Pruned | None:
         """Remove what is worth least until the rest fits; None if it fits already."""
@@ -171,7 +177,7 @@ class Retention:
 
     def _remove(self, row: Row, pruned: Pruned) -> None:
         """First from the list, then from the disk: what is listed is there; unless the disk is too full for that."""
-        file = self.directory / "sound" / row["file"]
+        file = self.directory / _SOUND / row["file"]
         try:
             self._unlist(row)
         except StorageError:
@@ -187,7 +193,7 @@ class Retention:
 
     def finish_removals(self) -> None:
         """What a kill has left on the disk after it was taken from the list."""
-        sound = self.directory / "sound"
+        sound = self.directory / _SOUND
         # What the journal never knew is not for us to remove: perhaps it is the journal that was lost.
         removed = "SELECT 1 FROM pieces WHERE recording = ? AND start = ? AND removed IS NOT NULL"
         for file in (*sound.glob("*/*.flac"), *sound.glob("*/*.wav")):
