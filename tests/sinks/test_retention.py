@@ -127,14 +127,14 @@ def test_the_journal_is_shortened_by_its_passing_events(journal, tmp_path):
 
 
 def test_no_more_of_the_journal_goes_than_must(journal, tmp_path):
-    """The oldest twenty thousand; the rest is within its share."""
+    """The oldest few; the rest is within its share."""
     journal.append([Entry("r", {"type": "tick"})] * 50_000)
     pruned = Retention(tmp_path, journal, round(3.9 * journal.content_bytes())).enforce()
     assert pruned is None
     pruned = Retention(tmp_path, journal, round(3.9 * journal.content_bytes()), least_free_bytes=10**18).enforce()
     assert pruned is not None
-    assert pruned.events_removed == 20_000
-    assert next(journal.events()).id == 20_001
+    assert 0 < pruned.events_removed < 5000
+    assert next(journal.events()).id == pruned.events_removed + 1
 
 
 def test_if_nothing_can_be_removed_it_is_told(journal):
