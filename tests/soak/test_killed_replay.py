@@ -18,7 +18,7 @@ KILLS = 100
 
 
 @pytest.mark.soak
-def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(model, unseen, tmp_path):  # noqa: F811
+def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(model, unseen, tmp_path, report):  # noqa: F811
     """Each time after a random number of bytes more, with one or two workers; nothing repeated, nothing skipped."""
     many = tmp_path / "many"
     many.mkdir()
@@ -46,6 +46,7 @@ def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(mod
         process.wait()
         assert everybody_gone(process.pid)
         assert whole.startswith(out.read_bytes()[: out.read_bytes().rfind(b"\n") + 1])
+    report(kills=kills)
     assert kills > KILLS // 2
     assert subprocess.run(command, cwd=ROOT, capture_output=True, check=True).returncode == 0
     assert out.read_bytes() == whole

@@ -42,11 +42,12 @@ def digest(chain: Chain, sizes: np.random.Generator | None) -> tuple[str, int, l
     return state.hexdigest(), n_segments, memory
 
 
-def test_half_a_day_gives_the_same_bits_in_any_cuts_and_takes_no_more_memory():
+def test_half_a_day_gives_the_same_bits_in_any_cuts_and_takes_no_more_memory(report):
     """Blocks of a minute and of random lengths: one digest; the state after 12 hours is that after the first."""
     grid = Grid(rate_hz=RATE)
     whole, n_segments, _ = digest(Chain(Windowing(grid), Mfcc(grid)), None)
     cut, _, memory = digest(Chain(Windowing(grid), Mfcc(grid)), np.random.default_rng(0))
+    report(hours=2 * HOURS, segments=2 * n_segments)
     assert whole == cut
     assert n_segments == (HOURS * 3600 * RATE - grid.segment) // grid.stride + 1
     assert max(memory) <= 1.05 * memory[0]
