@@ -7,7 +7,6 @@ in the journal after each kill.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -242,24 +241,23 @@ class Graveyard:
 
 
 def during_migration(graveyard: Graveyard, daemon: Running) -> float:
-    """Somebody else holds the lock until the daemon stands before it."""
-    connection = sqlite3.connect(graveyard.state.journal, isolation_level=None)
-    connection.execute("BEGIN IMMEDIATE")
-    before = connection.execute("PRAGMA user_version").fetchone()[0]
-    descriptors = Path(f"/proc/{daemon.process.pid}/fd")
-    _poll(daemon, lambda: any(_target(one) == graveyard.state.journal for one in descriptors.iterdir()))
-    connection.execute("COMMIT")
-    if graveyard.chance.random() < 0.5:
-        _poll(daemon, lambda: connection.execute("PRAGMA user_version").fetchone()[0] > before)
+    """As soon as somebody else finds the journal locked: now the daemon is renewing it."""
+    connection = sqlite3.connect(graveyard.state.journal, isolation_level=None, timeout=0)
+    delay = graveyard.chance.choice((0.0, 0.0, 0.001, 0.02))
+    _poll(daemon, lambda: _is_locked(connection))
+    if not delay:
+        daemon.process.kill()  # not even a thread's start later
     connection.close()
-    return graveyard.chance.choice((0.0, 0.001, 0.01, 0.1))
+    return delay
 
 
-def _target(link: Path) -> Path | None:
+def _is_locked(connection: sqlite3.Connection) -> bool:
     try:
-        return Path(os.readlink(link))
-    except FileNotFoundError:
-        return None
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return True
+    connection.execute("ROLLBACK")
+    return False
 
 
 def during_start(graveyard: Graveyard, daemon: Running) -> float:
