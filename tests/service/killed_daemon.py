@@ -7,6 +7,7 @@ in the journal after each kill.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -23,7 +24,8 @@ from threading import Timer
 import numpy as np
 
 from pipeline.events import Block
-from pipeline.service.labelling import Given, Moment, give
+from pipeline.service.labelling import Given, give
+from pipeline.service.labelling import Moment as Place
 from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
@@ -69,6 +71,10 @@ keep_models = 1000
 """
 
 
+Moment = Callable[["Graveyard", Running], float]
+"""Waits until something happens; after how many seconds to kill."""
+
+
 class Graveyard:
     """A state directory, the daemons that were killed in it, and what they had said."""
 
@@ -78,6 +84,7 @@ class Graveyard:
         self.kills: Counter[str] = Counter()
         self.told: dict[int, Event] = {}
         self.labels: dict[int, str] = {}
+        self._errands: list[subprocess.Popen[str]] = []
         self.was_short_of_space = False
         self.configure()
 
@@ -87,11 +94,14 @@ class Graveyard:
 
     def configure(self, *, budget: str = PLENTY, speed: float = UNBRIDLED) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._budget = budget
         self.was_short_of_space |= budget == LITTLE
         self.config.write_text(_SETTINGS.format(rate_hz=RATE_HZ, speed=speed, budget=budget, model=self._models[0]))
 
-    def kill(self, what: str, moment: Callable[[Graveyard, Running], float]) -> None:
+    def kill(self, what: str, moment: Moment) -> None:
         """One life, until some seconds after a moment."""
+        # Full speed leaves little for a process of the lowest priority, such as learning.
+        self.configure(budget=self._budget, speed=BRISK if moment is around_promotion else UNBRIDLED)
         daemon = Running(self.config)
         killer = Timer(moment(self, daemon), daemon.process.kill)
         killer.start()
@@ -100,6 +110,7 @@ class Graveyard:
         assert code == -signal.SIGKILL, daemon.errors.decode()
         self.kills[what] += 1
         self.remember(daemon)
+        self.finish_errands()
 
     def remember(self, daemon: Running) -> None:
         ids = [event["id"] for event in daemon.events]
@@ -107,21 +118,24 @@ class Graveyard:
         assert not ids or ids[0] > max(self.told, default=0), "an id was given out twice"
         self.told |= {event["id"]: event for event in daemon.events}
 
-    def label(self, decision: Event) -> subprocess.Popen[str]:
-        """Somebody at another terminal."""
-        name = self.chance.choice(("human", "human_animal"))
-        return self.command("label", name, "--event", str(decision["id"]))
-
-    def command(self, *arguments: str) -> subprocess.Popen[str]:
+    def send(self, *arguments: str) -> subprocess.Popen[str]:
+        """Somebody at another terminal gives a command."""
         command = [sys.executable, "-m", "pipeline.cli", *arguments, "--config", str(self.config)]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        errand = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._errands.append(errand)
+        return errand
 
-    def acknowledged(self, labelling: subprocess.Popen[str]) -> None:
-        """A label of which the command said that it is stored."""
-        said, complaints = labelling.communicate(timeout=PATIENCE)
-        assert labelling.returncode == 0, complaints
-        number, _, name = said.removeprefix("label ").split(" in ")[0].partition(": ")
-        self.labels[int(number)] = name
+    def label(self, decision: Event) -> None:
+        self.send("label", self.chance.choice(("human", "human_animal")), "--event", str(decision["id"]))
+
+    def finish_errands(self) -> None:
+        """Whether the daemon is killed meanwhile or not, commands succeed; a label that is answered is acknowledged."""
+        for errand in self._errands:
+            answer, complaints = errand.communicate(timeout=PATIENCE)
+            assert errand.returncode == 0, complaints
+            if found := re.match(r"label (\d+): (\w+) in", answer):
+                self.labels[int(found[1])] = found[2]
+        self._errands.clear()
 
     def query(self, query: str, *values: object) -> list[tuple]:
         """As any program would read the journal."""
@@ -172,7 +186,8 @@ class Graveyard:
         run = daemon.told("run_started")["run"]
         decision = daemon.told("decision")
         if learning:
-            self.acknowledged(self.label(decision))
+            self.label(decision)
+            self.finish_errands()
             daemon.until(lambda event: self.has_told("retraining_finished", run))
         daemon.until(lambda event: not self._parts(besides=run))
         daemon.process.terminate()
@@ -232,7 +247,7 @@ class Graveyard:
                 spool.begin(name, RATE_HZ)
                 spool.write(Block(0, sound, np.ones(4, np.bool_)))
                 spool.finish()
-                number = give(journal, Moment(name, 0, sound.shape[1]), Given(label, "somebody"))
+                number = give(journal, Place(name, 0, sound.shape[1]), Given(label, "somebody"))
                 self.labels[number] = label
             for model in self._models[1:]:
                 Registry(self.state.models, journal).add(
@@ -266,19 +281,17 @@ def during_start(graveyard: Graveyard, daemon: Running) -> float:
 
 def at_some_event(graveyard: Graveyard, daemon: Running) -> float:
     """After so many lines, while somebody labels."""
-    labelling = graveyard.label(daemon.told("decision"))
+    graveyard.label(daemon.told("decision"))
     for _ in range(graveyard.chance.randrange(100)):
         daemon.until(lambda event: True)
-    graveyard.acknowledged(labelling)
     return graveyard.chance.uniform(0.0, 0.1)
 
 
 def during_retraining(graveyard: Graveyard, daemon: Running) -> float:
     """A label makes it begin, if it has not begun already."""
     run = daemon.told("run_started")["run"]
-    labelling = graveyard.label(daemon.told("decision"))
+    graveyard.label(daemon.told("decision"))
     daemon.until(lambda event: graveyard.has_told("retraining_started", run))
-    graveyard.acknowledged(labelling)
     return graveyard.chance.uniform(0.0, 5.0)
 
 
@@ -286,17 +299,15 @@ def around_swap(graveyard: Graveyard, daemon: Running) -> float:
     """Another model is promoted; the kill comes while that is done, before the daemon knows, or when it just does."""
     daemon.told("decision")
     (name,) = graveyard.chance.choice(
-        graveyard.query("SELECT name FROM models WHERE status != 'champion' ORDER BY name")
+        graveyard.query("SELECT name FROM models WHERE status IN ('retired', 'refused') ORDER BY name")
     )
-    promotion = graveyard.command("models", "promote", name)
+    promotion = graveyard.send("models", "promote", name)
     when = graveyard.chance.randrange(3)
     if when > 0:
-        _, complaints = promotion.communicate(timeout=PATIENCE)
-        assert promotion.returncode == 0, complaints
+        promotion.wait(PATIENCE)
     if when > 1:
-        daemon.until(lambda event: event["type"] == "model_changed" and event["model"] == name)
-    delay = graveyard.chance.uniform(0.0, (1.0, 0.6, 0.05)[when])
-    return delay
+        daemon.until(lambda event: event["type"] == "model_changed" and event["start_sample"] > 0)
+    return graveyard.chance.uniform(0.0, (1.0, 0.6, 0.05)[when])
 
 
 def during_encoding(graveyard: Graveyard, daemon: Running) -> float:
@@ -324,7 +335,7 @@ def _poll(daemon: Running, condition: Callable[[], bool]) -> None:
 def around_promotion(graveyard: Graveyard, daemon: Running) -> float:
     """A round of learning has ended; its model decides in the shadow, takes over, or has just done so."""
     run = daemon.told("run_started")["run"]
-    graveyard.acknowledged(graveyard.label(daemon.told("decision")))
+    graveyard.label(daemon.told("decision"))
     daemon.until(lambda event: graveyard.has_told("retraining_finished", run))
     return graveyard.chance.uniform(0.0, 2.0)
 
