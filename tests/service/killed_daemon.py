@@ -182,6 +182,7 @@ class Graveyard:
     def recover(self, *, learning: bool) -> None:
         """A life that ends well: it finishes what the others left, and stops when asked to."""
         self.configure(speed=BRISK)
+        half_done = list(self.state.path.rglob("*.partial"))
         daemon = Running(self.config)
         run = daemon.told("run_started")["run"]
         decision = daemon.told("decision")
@@ -189,7 +190,9 @@ class Graveyard:
             self.label(decision)
             self.finish_errands()
             daemon.until(lambda event: self.has_told("retraining_finished", run))
-        daemon.until(lambda event: not self._parts(besides=run))
+        daemon.until(lambda event: not self._sound(".part", besides=run))
+        if learning:
+            assert not [path for path in half_done if path.exists()]
         daemon.process.terminate()
         assert daemon.wait() == 0, daemon.errors.decode()
         self.remember(daemon)
@@ -197,17 +200,15 @@ class Graveyard:
         self.check_learning()
         self._check_files(run)
 
-    def _parts(self, *, besides: str) -> list[Path]:
-        return [path for path in self.state.sound.glob("*/*.part") if not path.parent.name.startswith(besides)]
+    def _sound(self, suffix: str, *, besides: str) -> set[str]:
+        """Files of other runs than one."""
+        found = (str(path.relative_to(self.state.sound)) for path in self.state.sound.glob(f"*/*{suffix}"))
+        return {name for name in found if not name.startswith(besides)}
 
     def _check_files(self, run: str) -> None:
+        """What earlier runs heard is either listed and there, or neither."""
         listed = {file for (file,) in self.query("SELECT file FROM pieces WHERE file IS NOT NULL")}
-        there = {
-            str(path.relative_to(self.state.sound)) for path in self.state.sound.glob("*/*") if path.suffix != ".part"
-        }
-        assert there == listed
-        assert not self._parts(besides=run)
-        assert not list(self.state.path.rglob("*.partial"))
+        assert self._sound("", besides=run) == {name for name in listed if not name.startswith(run)}
 
     def verdicts(self) -> list[Verdict]:
         with Journal(self.state.journal, read_only=True) as journal:
