@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Thread
+from threading import Condition, Thread
 from typing import Any
 
 import numpy as np
@@ -41,19 +43,37 @@ def settings(
 
 
 class Running:
-    """A `gemmed run` and the events it has told so far, in order."""
+    """A `gemmed run` and the events it has told so far, in order; `before` is a command that starts it."""
 
-    def __init__(self, config: Path, *options: str) -> None:
+    def __init__(
+        self, config: Path, *options: str, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
         command = [sys.executable, "-m", "pipeline.cli", "run", "--events", "--config", str(config), *options]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=config.parent
+            [*before, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=config.parent,
+            env={**os.environ, **(environment or {})},
         )
         self.events: list[Event] = []
         self.errors = b""
+        self._waited = False
+        self._said = Condition()
         self._queue: Queue[Event | None] = Queue()
         self._threads = [Thread(target=self._read, daemon=True), Thread(target=self._read_errors, daemon=True)]
         for thread in self._threads:
             thread.start()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """A test that failed leaves nothing behind."""
+        if not self._waited:
+            self.process.kill()
+            self.wait()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -66,7 +86,9 @@ class Running:
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
         for text in self.process.stderr:
-            self.errors += text
+            with self._said:
+                self.errors += text
+                self._said.notify_all()
 
     def feed(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -88,6 +110,27 @@ class Running:
     def told(self, kind: str) -> Event:
         return self.until(lambda event: event["type"] == kind)
 
+    def feed_until_logged(self, text: str, data: bytes) -> int:
+        """Go on feeding, slowly, until it has said so on standard error; how many bytes that took."""
+        fed, deadline = 0, time.monotonic() + PATIENCE
+        with self._said:
+            while text.encode() not in self.errors:
+                assert time.monotonic() < deadline, self.errors.decode()
+                self.feed(data)
+                fed += len(data)
+                self._said.wait(0.05)
+        return fed
+
+    def count(self, kind: str) -> int:
+        return sum(event["type"] == kind for event in self.events)
+
+    def logged(self, text: str) -> None:
+        """Wait until it has said so on standard error."""
+        deadline = time.monotonic() + PATIENCE
+        with self._said:
+            while text.encode() not in self.errors:
+                assert self._said.wait(deadline - time.monotonic()), self.errors.decode()
+
     def end(self) -> int:
         """No more sound; the exit code."""
         assert self.process.stdin is not None
@@ -97,6 +140,7 @@ class Running:
 
     def wait(self) -> int:
         code = self.process.wait(PATIENCE)
+        self._waited = True
         for thread in self._threads:
             thread.join(PATIENCE)
         while (event := self._queue.get_nowait()) is not None:
