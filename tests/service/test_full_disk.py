@@ -46,12 +46,9 @@ class SmallDisk:
         return Path(f"/proc/{self.running.process.pid}/root{self.directory}/state")
 
     def fill(self) -> None:
-        with (self.state / "ballast").open("ab", buffering=0) as file:
-            try:
-                while file.write(bytes(4096)) == 4096:
-                    pass
-            except OSError as error:
-                assert error.strerror == "No space left on device"
+        with (self.state / "ballast").open("ab", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+            while True:
+                file.write(bytes(4096))
 
 
 def kept(state: Path) -> int:
