@@ -22,7 +22,7 @@ def report(record_property) -> Callable[..., None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    rows = [("test", "what was done", "result"), *_rows(terminalreporter)]
+    rows = [("test", "result", "what was done"), *_rows(terminalreporter)]
     if len(rows) == 1:
         return
     terminalreporter.section("soak")
@@ -37,4 +37,4 @@ def _rows(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[str, str,
             if found.nodeid.startswith(_HERE):
                 done = ", ".join(value for name, value in found.user_properties if name == _FIGURE)
                 test = found.nodeid.removeprefix(_HERE).replace(".py::", ": ").replace("_", " ")
-                yield test, done, f"{outcome} in {found.duration:.0f} s"
+                yield test, f"{outcome} in {found.duration:.0f} s", done
