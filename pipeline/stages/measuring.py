@@ -65,10 +65,10 @@ class Measuring:
         for start, stop in self._pieces(gap.start, detailed):
             yield from second.take_nothing(stop - start)
         last = gap.stop // self._rate_hz * self._rate_hz
-        whole_seconds = ceil(second.position / self._rate_hz) * self._rate_hz
-        if last > whole_seconds:
-            yield from second.take_nothing(whole_seconds - second.position)
-            yield nothing_measured(whole_seconds, last, second.n_sensors)
+        next_second = ceil(second.position / self._rate_hz) * self._rate_hz
+        yield from second.take_nothing(min(next_second, gap.stop) - second.position)
+        if last > second.position:
+            yield nothing_measured(second.position, last, second.n_sensors)
             self._second = second = _Second(second.n_sensors, self._rate_hz, start=last)
         yield from second.take_nothing(gap.stop - second.position)
 

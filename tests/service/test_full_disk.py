@@ -46,9 +46,14 @@ class SmallDisk:
         return Path(f"/proc/{self.running.process.pid}/root{self.directory}/state")
 
     def fill(self) -> None:
-        with (self.state / "ballast").open("ab", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-            while True:
-                file.write(bytes(4096))
+        with (self.state / "ballast").open("ab", buffering=0) as file:
+            with pytest.raises(OSError, match="No space left"):
+                _write_for_ever(file)
+
+
+def _write_for_ever(file) -> None:
+    while True:
+        file.write(bytes(4096))
 
 
 def kept(state: Path) -> int:

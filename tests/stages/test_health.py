@@ -108,6 +108,22 @@ def test_a_gap_is_measured_as_missing_sound_also_if_it_lasts_a_week():
     np.testing.assert_allclose(measures[-2].missing, 0.5)
 
 
+@pytest.mark.parametrize("length", [1, 7, RATE // 3, RATE, 7 * RATE // 4, 12 * RATE])
+def test_gaps_one_after_the_other_are_measured_as_one_time(length):
+    """Whatever their length, also when none of them ends with a second, and long after the last sound."""
+    stage = Chain(Measuring(RATE))
+    out = stage.push(STARTED) + stage.push(Block(0, sound(1), np.ones(4, bool)))
+    start = RATE
+    for _ in range(min(200, 90 * RATE // length)):
+        out += stage.push(Gap(start, start + length, "lost"))
+        start += length
+    measures = [fact for fact in out if isinstance(fact, Measures)]
+    for one, other in pairwise(measures):
+        assert one.stop == other.start
+    assert measures[-1].stop == start // RATE * RATE
+    assert all((fact.missing == 1).all() for fact in measures[1:])
+
+
 def test_healthy_sensors_become_good_and_stay_so():
     out = played(sound(80))
     for sensor in range(4):
