@@ -46,9 +46,8 @@ class SmallDisk:
         return Path(f"/proc/{self.running.process.pid}/root{self.directory}/state")
 
     def fill(self) -> None:
-        with (self.state / "ballast").open("ab", buffering=0) as file:
-            with pytest.raises(OSError, match="No space left"):
-                _write_for_ever(file)
+        with (self.state / "ballast").open("ab", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+            _write_for_ever(file)
 
 
 def _write_for_ever(file) -> None:
