@@ -71,12 +71,15 @@ class Housekeeper:
                     self._keep_house(journal)
                     return
             except (StorageError, OSError) as error:
-                if self._refused(error):
-                    return
+                log.warning("sound cannot be stored; it is tried again", why=str(error))
+            except Exception:
+                # A mistake must be seen; but if nobody kept house any more, hearing would come to a stop.
+                log.exception("keeping house failed; it is tried again")
+            if self._over():
+                return
 
-    def _refused(self, error: Exception) -> bool:
-        """Wait for better times; whether it is over instead."""
-        log.warning("sound cannot be stored; it is tried again", why=str(error))
+    def _over(self) -> bool:
+        """Wait for better times; whether they can no longer come."""
         with self._changed:
             self._troubled = True
             self._changed.notify_all()

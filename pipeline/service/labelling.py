@@ -172,17 +172,17 @@ class WatchedLabels:
         given, wrong = 0, []
         try:
             rows = list(csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8-sig"), newline="")))
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             return 0, [f"{self.path} cannot be read: {error}"]
         for number, row in enumerate(rows, start=2):
             try:
                 given += self._give(journal, row)
-            except (UsageError, ValueError, TypeError, KeyError) as error:
+            except (UsageError, ValueError, OverflowError, KeyError) as error:
                 wrong.append(f"{self.path} line {number}: {_told(error)}")
         return given, wrong
 
     def _give(self, journal: Journal, row: dict[str, Any]) -> int:
-        recording, start, end, label = (row[name].strip() for name in _COLUMNS)
+        recording, start, end, label = ((row[name] or "").strip() for name in _COLUMNS)
         moment = moment_in(journal, recording, float(start), float(end))
         said = journal.rows(
             "SELECT label FROM labels WHERE via = 'file' AND recording = ? AND start = ? AND stop = ? ORDER BY id DESC",

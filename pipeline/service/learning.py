@@ -119,6 +119,10 @@ class Learning:
             except (GemmedError, OSError) as error:
                 log.warning("learning waits", why=str(error))
                 self._stopped.wait(10 * _LOOK_SECONDS)
+            except Exception:
+                # A mistake must be seen; but deciding goes on for months, and so must this.
+                log.exception("learning failed; it is tried again")
+                self._stopped.wait(10 * _LOOK_SECONDS)
 
     def _look(self, journal: Journal, registry: Registry) -> None:
         self._read_labels(journal)

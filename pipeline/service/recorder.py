@@ -89,10 +89,10 @@ class Recorder:
         try:
             self._store()
         except StorageError as error:
-            self._refused(error)
-        else:
-            if self.read_only:
-                self._recovered()
+            if not self._overcome(error):
+                return
+        if self.read_only:
+            self._recovered()
 
     def _store(self) -> None:
         entries = list(self._waiting)
@@ -106,17 +106,19 @@ class Recorder:
             for show in self._show:
                 show({"id": number, "run": entry.run, **entry.body})
 
-    def _refused(self, error: StorageError) -> None:
+    def _overcome(self, error: StorageError) -> bool:
+        """Whether a new journal has taken the place of a damaged one; else events wait."""
         if error.damaged:
             try:
                 self._replace()
-                return
+                return True
             except StorageError as another:
                 error = another
         if not self.read_only:
             self._read_only_since = time.monotonic()
             log.error("the journal cannot be written to; events wait", why=str(error))
             self.observe(Notice(NoticeKind.STORAGE_READ_ONLY, {"why": str(error)}))
+        return False
 
     def _replace(self) -> None:
         """A journal that got damaged while it was in use."""

@@ -1,0 +1,147 @@
+"""From facts to the journal: stored, shown once stored, and waiting while that is impossible."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.events import Gap, Notice, NoticeKind, RecordingFinished, RecordingStarted, Tick
+from pipeline.service import recorder as module
+from pipeline.service.recorder import Recorder
+from pipeline.sinks.journal import Entry, Journal
+
+STARTED = RecordingStarted("r", 1000, ("1",), datetime(2026, 5, 1, 4, 30, tzinfo=UTC))
+
+
+@dataclass
+class Desk:
+    """A recorder that may try again at once, and what it has shown."""
+
+    path: Path
+    shown: list[dict] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        choices = json.dumps({"alpha": 0.01})
+        self.recorder = Recorder(self.path, "a run", model="", choices=choices, show=[self.shown.append])
+
+    def tell(self, *facts: object) -> None:
+        for fact in facts:
+            self.recorder.observe(fact)
+        self.recorder.commit()
+
+    def lock_disk(self, locked: bool) -> None:
+        """As SQLite does it on a disk that has become read-only."""
+        self.recorder.journal.execute(f"PRAGMA query_only = {int(locked)}")
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.shown]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch) -> Desk:
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
+    desk = Desk(tmp_path / "journal.sqlite")
+    yield desk
+    desk.recorder.close()
+
+
+def ticks(start: int, stop: int) -> list[Tick]:
+    return [Tick(sample, 1.0) for sample in range(start, stop)]
+
+
+def test_events_are_stored_with_the_time_of_their_sample_and_shown_with_their_id(desk):
+    desk.tell(STARTED, Tick(2500, 1.0), Gap(3000, 4000, "lost"), RecordingFinished("r", 4000, "f"))
+    with Journal(desk.path, read_only=True) as journal:
+        stored = list(journal.events())
+        (row,) = journal.rows("SELECT * FROM recordings")
+    assert [(event.id, event.type) for event in stored] == [(event["id"], event["type"]) for event in desk.shown]
+    assert [event.sample for event in stored if event.type in ("tick", "gap")] == [2500, 4000]
+    assert [event.time for event in stored if event.type == "tick"] == ["2026-05-01T04:30:02.500Z"]
+    assert (row["name"], row["run"], row["samples"], json.loads(row["choices"])) == (
+        "r",
+        "a run",
+        4000,
+        {"alpha": 0.01},
+    )
+
+
+def test_nobody_is_shown_what_is_not_stored(desk):
+    desk.recorder.observe(STARTED)
+    assert desk.shown == []
+
+
+def test_while_the_disk_refuses_events_wait_and_are_stored_in_order_when_it_does_no_longer(desk):
+    """What was told meanwhile, and that it could not be told."""
+    desk.tell(STARTED)
+    desk.lock_disk(True)
+    desk.tell(*ticks(0, 5))
+    assert desk.recorder.read_only
+    desk.tell(*ticks(5, 10))
+    assert desk.kinds == ["recording_started"]
+    desk.lock_disk(False)
+    desk.tell(Tick(10, 1.0))
+    assert not desk.recorder.read_only
+    desk.tell()
+    kinds = ["tick"] * 5 + ["storage_read_only"] + ["tick"] * 6 + ["storage_recovered"]
+    assert desk.kinds[1:] == kinds
+    assert [event["start_sample"] for event in desk.shown if event["type"] == "tick"] == list(range(11))
+    assert desk.shown[-1]["events_lost"] == 0
+    assert "readonly" in desk.shown[6]["why"]
+
+
+def test_only_so_many_can_wait_and_the_others_are_counted(desk, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_WAITING", 100)
+    desk.tell(STARTED)
+    desk.lock_disk(True)
+    desk.tell(*ticks(0, 1))
+    desk.tell(*ticks(1, 150))
+    desk.lock_disk(False)
+    desk.tell()
+    desk.tell()
+    told = [event["start_sample"] for event in desk.shown if event["type"] == "tick"]
+    assert told == list(range(50, 150))
+    assert desk.shown[-1]["events_lost"] == 51  # fifty of them, and the word that the disk refuses
+
+
+def damage(path: Path) -> None:
+    """All but the first page of the file; whoever has it open must look at it again."""
+    with Journal(path) as other:
+        other.append([Entry("another", {"type": "tick"})])
+        other.compact()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+
+
+def test_a_journal_that_gets_damaged_is_replaced_and_nothing_that_waits_is_lost(desk, tmp_path):
+    desk.tell(STARTED, *ticks(0, 500))
+    last = desk.shown[-1]["id"]
+    damage(desk.path)
+    desk.tell(*ticks(500, 510))
+    desk.tell(Notice(NoticeKind.RUN_STOPPED))
+    assert desk.kinds[-12:] == ["tick"] * 10 + ["journal_replaced", "run_stopped"]
+    assert all(event["id"] > last for event in desk.shown[-12:])
+    assert (tmp_path / desk.shown[-2]["moved_to"]).exists()
+    with Journal(desk.path, read_only=True) as journal:
+        journal.check()
+        assert [event.id for event in journal.events()][-12:] == [event["id"] for event in desk.shown[-12:]]
+
+
+def test_a_damaged_journal_on_a_disk_without_room_for_a_new_one_waits_for_it(desk, monkeypatch, tmp_path):
+    """The damaged one stays in its place until there is a whole one to take it."""
+    desk.tell(STARTED, *ticks(0, 500))
+    damage(desk.path)
+    fresh = tmp_path / "journal.sqlite.fresh"
+    fresh.mkdir()  # in the way of the new one
+    desk.tell(*ticks(500, 510))
+    assert desk.recorder.read_only
+    assert desk.kinds.count("tick") == 500
+    fresh.rmdir()
+    desk.tell()
+    desk.tell()
+    assert desk.kinds[-13:] == [*["tick"] * 10, "storage_read_only", "journal_replaced", "storage_recovered"]

@@ -1,0 +1,105 @@
+"""The process that learns beside a daemon: killed, and begun again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.events import Notice, NoticeKind
+from pipeline.service import learning
+from pipeline.service.learning import Learning, Swap
+from pipeline.service.settings import Settings
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Journal
+from tests.service.conftest import ARRAY
+
+PATIENCE = 90.0
+
+
+def settings(directory: Path) -> Settings:
+    return Settings.model_validate({
+        "array": {"rate_hz": 4000},
+        "source": {"kind": "pcm"},
+        "storage": {"directory": directory},
+        "training": {"recordings": ARRAY, "labels": ARRAY / "labels.csv"},
+    })  # fmt: skip
+
+
+def word(beside: Learning, wanted: Callable[[object], bool]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        said = beside.word()
+        if said is None:
+            beside._stopped.wait(0.05)
+        elif wanted(said):
+            return said
+    raise AssertionError(f"it was not said within {PATIENCE} s")
+
+
+def notice(kind: NoticeKind) -> Callable[[object], bool]:
+    return lambda said: isinstance(said, Notice) and said.kind is kind
+
+
+def pid_of(beside: Learning) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        process = beside._retraining._process
+        if process is not None:
+            return process.pid
+        beside._stopped.wait(0.02)
+    raise AssertionError("nothing was started")
+
+
+def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatch):
+    """SIGKILL while it learns its first model; then it is begun again, and the model decides."""
+    monkeypatch.setattr(learning, "_RETRY_SECONDS", 0.0)
+    state = StateDirectory(tmp_path / "state")
+    state.create()
+    Journal(state.journal).close()
+    beside = Learning(state, settings(state.path), run="a run")
+    try:
+        assert beside.first_model() is None
+        pid = pid_of(beside)
+        beside._retraining._process.send_signal(signal.SIGKILL)
+        failed = word(beside, notice(NoticeKind.RETRAINING_FAILED))
+        assert failed.details == {"why": "its process was ended by signal 9"}
+        swap = word(beside, lambda said: isinstance(said, Swap))
+        assert swap.model.decides
+    finally:
+        beside.stop()
+    with Journal(state.journal, read_only=True) as journal:
+        kinds = [event.type for event in journal.events()]
+    assert kinds.count("model_promoted") == 1
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_bad_label_file_does_not_end_learning(tmp_path):
+    """A line cut in half is told; the thread lives and reads the file when it is whole."""
+    state = StateDirectory(tmp_path / "state")
+    state.create()
+    file = tmp_path / "labels.csv"
+    with Journal(state.journal) as journal:
+        journal.execute("INSERT INTO recordings VALUES ('r', 'run', 4000, 4, '{}', '2026-01-01', NULL)")
+        chosen = settings(state.path)
+        chosen = chosen.model_copy(
+            update={
+                "labels": chosen.labels.model_copy(update={"file": file}),
+                "training": chosen.training.model_copy(update={"enabled": False}),
+            }
+        )
+        beside = Learning(state, chosen, run="a run")
+        file.write_text("recording,start_seconds,end_seconds,label\nr,1")
+        try:
+            beside.first_model()
+            refused = word(beside, notice(NoticeKind.LABEL_REFUSED))
+            assert "line 2" in refused.details["why"]
+            file.write_text("recording,start_seconds,end_seconds,label\nr,1,2,human\n")
+            deadline = time.monotonic() + PATIENCE
+            while not journal.rows("SELECT * FROM labels"):
+                assert time.monotonic() < deadline
+                beside._stopped.wait(0.05)
+        finally:
+            beside.stop()
