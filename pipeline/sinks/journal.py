@@ -60,6 +60,7 @@ class Journal:
 
     def __init__(self, path: Path, *, read_only: bool = False, durable: bool = False) -> None:
         self.path, self._durable = path, durable
+        before = _inode(path)  # if the file is replaced before it is opened, it seems moved, which is harmless
         with _told(path):
             if read_only:
                 _require_file(path)
@@ -69,7 +70,7 @@ class Journal:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = sqlite3.connect(path, timeout=_BUSY_SECONDS)
-        self._file = path.stat().st_ino if path.exists() else None
+        self._inode = before or _inode(path)
         self._connection.isolation_level = None
         self._connection.row_factory = sqlite3.Row
         try:
@@ -107,10 +108,7 @@ class Journal:
     @property
     def in_place(self) -> bool:
         """Whether the file at its path is still the one that it writes to, and not a new one beside a damaged one."""
-        try:
-            return self.path.stat().st_ino == self._file
-        except OSError:
-            return False
+        return _inode(self.path) == self._inode
 
     def require_in_place(self) -> None:
         if not self.in_place:
@@ -225,6 +223,13 @@ class Journal:
             found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise StorageError(f"{self.path} is damaged: {found}", damaged=True)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def utc(time: datetime) -> str:

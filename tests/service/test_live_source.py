@@ -11,10 +11,13 @@ from threading import Event, current_thread, main_thread
 import numpy as np
 import pytest
 
+from pipeline.conditions import Cause
 from pipeline.errors import SourceError
-from pipeline.events import Block, Gap, Notice, NoticeKind, Paced, RecordingStarted, SourceTrouble, Tick
+from pipeline.events import Block, FaultOpened, Gap, Notice, NoticeKind, Paced, RecordingStarted, SourceTrouble, Tick
 from pipeline.service.live import Door, LiveSource, Patience
 from pipeline.service.ring import OVERLOAD
+from pipeline.stages import Pacing
+from tests.stages.laws import fed
 
 RATE, SENSORS = 1000, 2
 PATIENCE = 30.0
@@ -361,6 +364,8 @@ def test_the_pace_is_measured_by_the_clock():
                 taken.set()
     paced = of(Paced, facts)
     assert len(paced) >= 2
+    found = of(FaultOpened, fed(Pacing(RATE), [STARTED, *paced]))
+    assert [(fault.sensor, fault.cause) for fault in found] == [(0, Cause.STALLED_RATE), (1, Cause.STALLED_RATE)]
     for report in paced:
         assert report.samples / report.seconds == pytest.approx(RATE / 2, rel=0.15)
 
