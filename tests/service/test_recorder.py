@@ -26,7 +26,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         choices = json.dumps({"alpha": 0.01})
-        self.recorder = Recorder(self.path, "a run", model="", choices=choices, show=[self.shown.append])
+        self.recorder = Recorder(self.path, "a run", choices=choices, show=[self.shown.append])
 
     def tell(self, *facts: object) -> None:
         for fact in facts:
