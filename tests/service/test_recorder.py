@@ -25,8 +25,8 @@ class Desk:
     shown: list[dict] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        choices = json.dumps({"alpha": 0.01})
-        self.recorder = Recorder(self.path, "a run", choices=choices, show=[self.shown.append])
+        self.recorder = Recorder(self.path, "a run", show=[self.shown.append])
+        self.recorder.choices = json.dumps({"alpha": 0.01})
 
     def tell(self, *facts: object) -> None:
         for fact in facts:
