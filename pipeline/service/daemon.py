@@ -21,7 +21,6 @@ import numpy as np
 from pipeline import __version__
 from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
-from pipeline.grid import Grid
 from pipeline.protocols import Observer, Source
 from pipeline.service.board import Board
 from pipeline.service.doors import door, folder, patience
@@ -48,7 +47,6 @@ from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
 
 _BEAT_SECONDS = 5.0
-_BLOCK_SECONDS = 0.1
 _RECENT = 1000
 
 
@@ -136,7 +134,7 @@ class Daemon:
             buffer_seconds=settings.buffer.seconds,
             drop_oldest=settings.overload == "drop_oldest",
             recording_seconds=settings.storage.recording_seconds,
-            beat=_beat(self._chain.hearing.grid),
+            beat=self._chain.hearing.grid.stride,
             name=self._name,
             patience=patience(settings),
         )
@@ -305,12 +303,6 @@ class _Steered:
             self._before(fact)
             yield fact
             yield from self._between(fact)
-
-
-def _beat(grid: Grid) -> int:
-    """Samples between two moments to wake up: at every end of a segment, and a few times between."""
-    parts = max(1, round(grid.stride / grid.rate_hz / _BLOCK_SECONDS))
-    return next(grid.stride // n for n in range(parts, 0, -1) if grid.stride % n == 0)
 
 
 def _runs_that_died(journal: Journal) -> list[str]:

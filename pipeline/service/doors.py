@@ -48,6 +48,7 @@ def _pcm(settings: chosen.Settings, source: chosen.PcmSource) -> Door:
             rate_hz=settings.array.rate_hz,
             n_sensors=settings.array.sensors,
             sample_format=source.format,
+            gather_samples=_block_samples(settings),
             tick_seconds=source.tick_seconds,
         )
 

@@ -102,9 +102,12 @@ class Ring:
             return left
 
     def take(self, *, seconds: float, most: int, least: int = 1) -> object | None:
-        """The next fact, with at least and at most so many samples; what there is after so long, None for nothing."""
+        """The next fact, with at least and at most so many samples; what there is if nothing new comes for so long.
+
+        None if that is nothing.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_ready(least), seconds)
+            self._await(least, seconds)
             if not self._items:
                 return None
             first = self._items[0]
@@ -115,6 +118,13 @@ class Ring:
             self._forget(length)
             self._changed.notify_all()
             return taken
+
+    def _await(self, least: int, seconds: float) -> None:
+        until = monotonic() + seconds
+        while not self._changed.wait_for(lambda: self._is_ready(least), until - monotonic()):
+            until = self.arrived_at + seconds
+            if not self._items or until <= monotonic():
+                return
 
     def _is_ready(self, least: int) -> bool:
         """Whether there is something to take that will not grow, or is large enough."""

@@ -78,11 +78,11 @@ class Spool:
         """Time by sensors, as it will be stored; 16 bits until a sample does not fit into them."""
         samples = block.samples if block.delivered.all() else np.where(block.delivered[:, None], block.samples, 0)
         if self._form == "s16":
-            scaled = samples.T * np.float32(_FULL_SCALE)
+            scaled = samples * np.float32(_FULL_SCALE)
             with np.errstate(invalid="ignore"):
                 whole = scaled.astype(_TYPES["s16"])
             if (whole == scaled).all():
-                return whole
+                return whole.T
             self._form = "f32"
         return samples.T.astype(_TYPES["f32"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import numpy as np
+
 from pipeline.errors import SettingsError, SourceError
 from pipeline.events import Gap, RecordingStarted, SourceTrouble
 from pipeline.sources._chunks import Chunk, NonFinite, channel_names, cut, screen
@@ -36,6 +38,12 @@ class Decoder:
     @property
     def complete(self) -> bool:
         return self._bytes_left == 0
+
+    def bytes_until(self, samples: int) -> int:
+        """How many more bring the position to the next multiple of so many samples; 0 if nobody knows yet."""
+        if not self._recognised:
+            return 0
+        return (samples - self.position % samples) * self._frame_bytes - len(self._pending)
 
     def begin(self) -> list[object]:
         """The start of the recording, once and as soon as it is known."""
@@ -124,7 +132,10 @@ class Decoder:
     def _sound(self) -> list[object]:
         ready = len(self._pending) if self._bytes_left is None else min(len(self._pending), self._bytes_left)
         ready -= ready % self._frame_bytes
-        chunk = screen(decode(self._pending[:ready], self.sample_format, self.n_sensors or 1))
+        samples = decode(self._pending[:ready], self.sample_format, self.n_sensors or 1)
+        chunk = (
+            screen(samples) if self.sample_format.startswith("f") else Chunk(samples, np.ones(samples.shape, np.bool_))
+        )
         del self._pending[:ready]
         if self._bytes_left is not None:
             self._bytes_left -= ready

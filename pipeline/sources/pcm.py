@@ -23,6 +23,7 @@ from pipeline.sources._wav import SAMPLE_BYTES
 
 _READ_BYTES = 1 << 16
 _CONNECT_SECONDS = 10.0
+_PAUSE_MILLISECONDS = 100
 
 
 class Stream(Protocol):
@@ -40,6 +41,7 @@ class PcmOptions(TypedDict, total=False):
     recording: str
     started_at: datetime | None
     block_samples: int
+    gather_samples: int
     tick_seconds: float | None
 
 
@@ -47,8 +49,9 @@ class PcmSource:
     """Plays one stream, once, as it arrives; while nothing arrives it yields a `Tick` every `tick_seconds`.
 
     A stream that begins with a WAV header is read as that says; any other needs `rate_hz` and `n_sensors`. If these
-    are not given, ticks may come before `RecordingStarted`. Of a listening socket the first caller is heard. What the
-    source opens it closes; a stream that it was given it closes only if `owns_stream`.
+    are not given, ticks may come before `RecordingStarted`. What trickles in is gathered up to the next multiple of
+    `gather_samples`, or until the stream pauses for a moment: that saves work. Of a listening socket the first caller
+    is heard. What the source opens it closes; a stream that it was given it closes only if `owns_stream`.
     """
 
     def __init__(
@@ -61,16 +64,19 @@ class PcmSource:
         recording: str = "stream",
         started_at: datetime | None = None,
         block_samples: int = 16384,
+        gather_samples: int = 1,
         tick_seconds: float | None = 1.0,
         owns_stream: bool = False,
     ) -> None:
         require("rate_hz", rate_hz, least=1)
         require("n_sensors", n_sensors, least=1)
         require("block_samples", block_samples, least=1)
+        require("gather_samples", gather_samples, least=1)
         require("tick_seconds", tick_seconds, least=0.001)
         if sample_format not in SAMPLE_BYTES:
             raise SettingsError(f"sample_format={sample_format!r} is unknown; choose one of {', '.join(SAMPLE_BYTES)}")
         self._stream, self._owns_stream, self._tick_seconds = stream, owns_stream, tick_seconds
+        self._gather_samples = gather_samples
         self._decoder = Decoder(
             recording,
             rate_hz=rate_hz,
@@ -104,7 +110,7 @@ class PcmSource:
         while not self._decoder.complete:
             yield from self._wait(stream)
             try:
-                data = os.read(stream.fileno(), _READ_BYTES)
+                data = self._read(stream)
             except OSError as error:
                 message = f"broke off: {error.strerror}; what had arrived is used, check the writer and the line to it"
                 yield SourceTrouble(self._decoder.recording, message)
@@ -116,6 +122,21 @@ class PcmSource:
         yield from self._decoder.finish()
         if self._decoder.position == 0:
             raise SourceError(f"{self._decoder.recording} ended before its first sample; check that the writer runs")
+
+    def _read(self, stream: Stream) -> bytes:
+        """What is there, and what follows at once, up to where a block is complete."""
+        data = os.read(stream.fileno(), _READ_BYTES)
+        wanted = self._decoder.bytes_until(self._gather_samples)
+        if not data or len(data) >= wanted:
+            return data
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLIN)
+        while len(data) < wanted and poll.poll(_PAUSE_MILLISECONDS):
+            more = os.read(stream.fileno(), wanted - len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     def _connected(self) -> Generator[Tick, None, Stream]:
         stream = self._stream
