@@ -41,7 +41,7 @@ class PcmOptions(TypedDict, total=False):
     recording: str
     started_at: datetime | None
     block_samples: int
-    gather_samples: int
+    gather_samples: int | None
     tick_seconds: float | None
 
 
@@ -49,9 +49,9 @@ class PcmSource:
     """Plays one stream, once, as it arrives; while nothing arrives it yields a `Tick` every `tick_seconds`.
 
     A stream that begins with a WAV header is read as that says; any other needs `rate_hz` and `n_sensors`. If these
-    are not given, ticks may come before `RecordingStarted`. What trickles in is gathered up to the next multiple of
-    `gather_samples`, or until the stream pauses for a moment: that saves work. Of a listening socket the first caller
-    is heard. What the source opens it closes; a stream that it was given it closes only if `owns_stream`.
+    are not given, ticks may come before `RecordingStarted`. With `gather_samples`, what trickles in is gathered up to
+    the next multiple of so many, or until the stream pauses for a moment: that saves work. Of a listening socket the
+    first caller is heard. What the source opens it closes; a stream that it was given it closes only if `owns_stream`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PcmSource:
         recording: str = "stream",
         started_at: datetime | None = None,
         block_samples: int = 16384,
-        gather_samples: int = 1,
+        gather_samples: int | None = None,
         tick_seconds: float | None = 1.0,
         owns_stream: bool = False,
     ) -> None:
@@ -126,7 +126,7 @@ class PcmSource:
     def _read(self, stream: Stream) -> bytes:
         """What is there, and what follows at once, up to where a block is complete."""
         data = os.read(stream.fileno(), _READ_BYTES)
-        wanted = self._decoder.bytes_until(self._gather_samples)
+        wanted = 0 if self._gather_samples is None else self._decoder.bytes_until(self._gather_samples)
         if not data or len(data) >= wanted:
             return data
         poll = select.poll()

@@ -146,6 +146,24 @@ def test_bytes_may_arrive_one_at_a_time(name):
     assert_same(play_pieces([bytes([byte]) for byte in data], **options), play_bytes(data, **options))
 
 
+@pytest.mark.parametrize("name", STREAMS)
+def test_what_trickles_in_is_gathered_and_none_of_it_lost(name):
+    """Many small writes, all there before the first read: blocks end at multiples, the facts are those of one piece."""
+    data, options = STREAMS[name]
+    ours, theirs = socket.socketpair()
+    played = Played()
+    with ours, theirs, PcmSource(ours, gather_samples=5, **options) as source:
+        writer = threading.Thread(target=lambda: [theirs.sendall(data[n : n + 3]) for n in range(0, len(data), 3)])
+        writer.start()
+        for fact in source:
+            played.add(fact)
+            if isinstance(fact, Tick):
+                writer.join()
+                theirs.shutdown(socket.SHUT_WR)
+    writer.join()
+    assert_same(played, play_bytes(data, **options))
+
+
 def play_pieces(pieces, **options):
     """Send a piece whenever the source says that it waits."""
     ours, theirs = socket.socketpair()
