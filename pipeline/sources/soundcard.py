@@ -8,6 +8,7 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
@@ -214,15 +215,15 @@ class _Capture:
 
     def __enter__(self) -> Self:
         self._stream = _within(_OPEN_SECONDS, self._open, f"sound card {self.device}", undo=_close)
+        # At exit sounddevice would wait for a driver that hangs, and for ever; the system cleans up as well.
+        atexit.unregister(_sounddevice()._exit_handler)
         return self
 
     def __exit__(self, *exc: object) -> None:
         stream = self._stream
-        try:
+        # A driver that hangs stays behind in a thread of its own.
+        with suppress(SourceError):
             _within(_CLOSE_SECONDS, lambda: _close(stream), f"sound card {self.device}")
-        except SourceError:
-            # It stays behind in a thread of its own. At exit sounddevice would wait for it again, and for ever.
-            atexit.unregister(_sounddevice()._exit_handler)
 
     @property
     def active(self) -> bool:
