@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -51,18 +53,25 @@ def run(
 
         from pipeline.service.console import ConsoleView
         from pipeline.service.daemon import Daemon
-        from pipeline.service.logs import start_logging
+        from pipeline.service.logs import log, start_logging
         from pipeline.sinks.jsonl import line
 
         settings = chosen_settings(config, state)
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"--for={seconds:g} must be above 0; for example 60")
         start_logging(settings.log.level, settings.log.format)
+        if settings.path is None and stat.S_ISFIFO(os.fstat(0).st_mode):
+            log.warning("standard input is a pipe, but the simulated array is heard", cure='[source] kind = "pcm"')
 
-        def show(event: dict[str, object]) -> None:
-            sys.stdout.write(line(event))
-            sys.stdout.flush()
+        def write(event: dict[str, object]) -> None:
+            try:
+                sys.stdout.write(line(event))
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise UsageError("whoever read the events is gone; run it without --events, or let him stay") from error
 
-        view = () if events else (ConsoleView(Console()),)
-        Daemon(settings, show=[show] if events else (), observers=view, seconds=seconds).run()
+        Daemon(settings, show=[write if events else ConsoleView(Console()).show], seconds=seconds).run()
 
 
 @app.command()
@@ -207,24 +216,22 @@ ModelName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, he
 @flowing
 def models_list(config: Config = None, state: State = None) -> None:
     """All models, the newest first: where each comes from, what it is now, and what the gate found."""
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.models_command import list_models
+        from pipeline.service.tables import wide_console
 
-        list_models(state_directory(config, state).path, Console())
+        list_models(state_directory(config, state).path, wide_console())
 
 
 @models.command("show")
 @flowing
 def models_show(name: ModelName, config: Config = None, state: State = None) -> None:
     """Everything about a model: what it was learned from, what it refused to learn from, and why it is what it is."""
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.models_command import show_model
+        from pipeline.service.tables import wide_console
 
-        show_model(state_directory(config, state).path, name, Console())
+        show_model(state_directory(config, state).path, name, wide_console())
 
 
 @models.command("promote")
@@ -233,26 +240,24 @@ def models_promote(
     name: ModelName, who: Who = None, why: Why = "asked for", config: Config = None, state: State = None
 ) -> None:
     """Let a model decide; a daemon that runs takes it up between two segments."""
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.labelling import somebody
         from pipeline.service.models_command import promote_model
+        from pipeline.service.tables import wide_console
 
-        promote_model(state_directory(config, state).path, name, Console(), who=who or somebody(), why=why)
+        promote_model(state_directory(config, state).path, name, wide_console(), who=who or somebody(), why=why)
 
 
 @models.command("rollback")
 @flowing
 def models_rollback(who: Who = None, why: Why = "asked for", config: Config = None, state: State = None) -> None:
     """Let the model decide again that decided before the present one."""
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.labelling import somebody
         from pipeline.service.models_command import roll_back
+        from pipeline.service.tables import wide_console
 
-        roll_back(state_directory(config, state).path, Console(), who=who or somebody(), why=why)
+        roll_back(state_directory(config, state).path, wide_console(), who=who or somebody(), why=why)
 
 
 @models.command("diff")
@@ -264,9 +269,8 @@ def models_diff(
     state: State = None,
 ) -> None:
     """In what two models differ: what they learned from, how dirty it was, and how well they did."""
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.models_command import diff_models
+        from pipeline.service.tables import wide_console
 
-        diff_models(state_directory(config, state).path, first, second, Console())
+        diff_models(state_directory(config, state).path, first, second, wide_console())

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 from pipeline.errors import StorageError
+from pipeline.events import NoticeKind
 from pipeline.service.bundle import about, write_bundle
 from pipeline.service.redaction import Redactor
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.service.status import status
-from pipeline.sinks.journal import Journal
+from pipeline.sinks.journal import Journal, Stored
 
 _EVENTS = 5000
 _PASSING = {"decision", "tick", "paced"}
@@ -36,7 +37,12 @@ def _events(journal: Journal) -> str:
     for event in journal.events(newest_first=True, most=50 * _EVENTS):
         passing += event.type in _PASSING
         if event.type not in _PASSING or passing <= _PASSING_KEPT:
-            lines.append(json.dumps(event.as_dict()))
+            lines.append(json.dumps(event.as_dict() | _unsaid(event)))
         if len(lines) == _EVENTS:
             break
     return "\n".join(reversed(lines)) + "\n"
+
+
+def _unsaid(event: Stored) -> dict[str, str]:
+    """Why somebody gave a label is free text, in which anybody may be named."""
+    return {"why": "(left out)"} if event.type == str(NoticeKind.LABEL_GIVEN) else {}

@@ -32,8 +32,11 @@ def write_clip(state: StateDirectory, number: int, out: Path, *, before: float, 
             if isinstance(fact, Block):
                 sound[fact.start - start : fact.stop - start] = fact.samples.T
                 heard = fact.stop - start
+        end = journal.rows("SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ?", (event.recording,))
+    if not heard and start >= end[0]["stop"]:
+        raise UsageError(f"the sound of event {number} is not finished yet; try again in some seconds (storage.piece)")
     if not heard:
-        raise UsageError(f"the sound of event {number} is no longer kept, or not yet; see storage.budget")
+        raise UsageError(f"the sound of event {number} is no longer kept; see storage.budget")
     try:
         soundfile.write(out, sound[:heard], row["rate_hz"])
     except (soundfile.LibsndfileError, TypeError, ValueError) as error:
@@ -44,7 +47,7 @@ def write_clip(state: StateDirectory, number: int, out: Path, *, before: float, 
 def _event(journal: Journal, number: int) -> Stored:
     found = next((event for event in journal.events(after=number - 1, most=1) if event.id == number), None)
     if found is None:
-        raise UsageError(f"there is no event {number}; gemmed run --events and gemmed status show their ids")
+        raise UsageError(f"there is no event {number}; gemmed run and gemmed status show their ids")
     if found.recording is None or found.sample is None:
         raise UsageError(f"event {number} is a {found.type}, which has no sound; choose a decision or a fault")
     return found

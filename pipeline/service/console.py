@@ -2,61 +2,74 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from pipeline.conditions import State
-from pipeline.events import AnomalyJudged, Decision, Gap, ModelChanged, RecordingStarted, SourceTrouble, StateChanged
 
 _COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
 _SUSTAINED = 3
 """Decisions in a row that say the same are news; a single one may be a slip."""
+_ANOMALIES = {"fault_suspected", "event_noticed", "common_fault", "label_doubted"}
+_TROUBLES = {
+    "source_trouble", "clock_jumped", "storage_low", "storage_read_only", "journal_replaced", "model_unusable",
+    "retraining_failed", "challenger_refused", "label_refused", "run_died",
+}  # fmt: skip
+_NEWS = {"retraining_started", "retraining_finished", "shadow_started", "storage_recovered", "settings_reloaded"}
 
 
 class ConsoleView:
-    """An observer that tells what changes, a line each."""
+    """Tells what changes, a line each, with the id by which `gemmed clip` and `gemmed label --event` know it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._started_at, self._rate_hz = datetime.now(UTC), 1
+        self._rate_hz = 1
         self._told: str | None = None
         self._row: list[str] = []
 
-    def observe(self, event: object, /) -> None:
-        if isinstance(event, RecordingStarted):
-            self._started_at, self._rate_hz = event.started_at or datetime.now(UTC), event.rate_hz
-            self._row = []
-        elif isinstance(event, Decision):
+    def show(self, event: dict[str, Any]) -> None:
+        """An event that is stored."""
+        kind = event["type"]
+        if kind == "recording_started":
+            self._rate_hz, self._row = event["rate_hz"], []
+        elif kind == "decision":
             self._decided(event)
-        elif isinstance(event, StateChanged) and event.state is not event.before:
-            causes = f": {', '.join(event.causes)}; {'; '.join(event.cures)}" if event.causes else ""
-            self._line(event.sample, f"sensor {event.sensor + 1} is {event.state}{causes}", _COLOURS[event.state])
-        elif isinstance(event, AnomalyJudged):
-            self._line(event.sample, f"{event.pattern}: {event.reason}", "magenta")
-        elif isinstance(event, ModelChanged):
-            self._line(event.sample, f"model {event.model} decides" if event.model else "no model decides yet", "cyan")
-        elif isinstance(event, Gap):
-            seconds = (event.stop - event.start) / self._rate_hz
-            self._line(event.start, f"{seconds:.2f} s are missing: {event.reason}", "yellow")
-        elif isinstance(event, SourceTrouble):
-            self._line(None, f"{event.where} {event.message}", "yellow")
+        elif kind == "state_changed" and event["to"] != event["from"]:
+            causes = f": {', '.join(event['causes'])}; {'; '.join(event['cures'])}" if event["causes"] else ""
+            self._line(event, f"sensor {event['sensor']} is {event['to']}{causes}", _COLOURS[State(event["to"])])
+        elif kind in _ANOMALIES:
+            self._line(event, f"{kind.replace('_', ' ')}: {event['reason']}", "magenta")
+        elif kind == "model_changed":
+            told = f"model {event['model']} decides" if event["model"] else "no model decides yet"
+            self._line(event, told, "cyan")
+        elif kind == "gap":
+            seconds = (event["stop_sample"] - event["start_sample"]) / self._rate_hz
+            self._line(event, f"{seconds:.2f} s are missing: {event['reason']}", "yellow")
+        elif kind in _TROUBLES | _NEWS:
+            self._line(event, in_words(event), "yellow" if kind in _TROUBLES else "cyan")
 
-    def close(self) -> None:
-        pass
-
-    def _decided(self, decision: Decision) -> None:
-        label = decision.outcome.label or "undecided"
+    def _decided(self, event: dict[str, Any]) -> None:
+        label = event["label"] or "undecided"
         self._row = [*self._row, label] if self._row and self._row[-1] == label else [label]
         if len(self._row) != _SUSTAINED or label == self._told:
             return
         self._told = label
-        weights = " ".join(f"{weight:.2f}" for weight in decision.weights.tolist())
-        sure = "" if decision.outcome.probability is None else f" {decision.outcome.probability:.0%}"
-        why = f" ({decision.outcome.reason})" if decision.outcome.label is None else ""
-        self._line(decision.features.span.stop, f"{label}{sure}{why}, weights {weights}", "bold")
+        weights = " ".join(f"{weight:.2f}" for weight in event["weights"])
+        sure = "" if event["probability"] is None else f" {event['probability']:.0%}"
+        why = f" ({event['reason']})" if event["label"] is None else ""
+        self._line(event, f"{label}{sure}{why}, weights {weights}", "bold")
 
-    def _line(self, sample: int | None, text: str, style: str) -> None:
-        at = datetime.now(UTC) if sample is None else self._started_at + timedelta(seconds=sample / self._rate_hz)
-        self._console.print(Text(f"{at:%H:%M:%S} ") + Text(text, style=style), soft_wrap=True)
+    def _line(self, event: dict[str, Any], text: str, style: str) -> None:
+        mark = f"{event['time'][11:19]} {event['id']:>7} "
+        self._console.print(Text(mark, style="dim") + Text(text, style=style), soft_wrap=True)
+
+
+_SAID = ("where", "message", "why", "error", "status", "run_that_died", "model", "seconds", "reasons")
+
+
+def in_words(event: dict[str, Any]) -> str:
+    """What an event of the service says, in a line."""
+    said = [str(event[name]) for name in _SAID if event.get(name)]
+    return f"{event['type'].replace('_', ' ')}: {' '.join(said)}" if said else event["type"].replace("_", " ")

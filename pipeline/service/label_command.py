@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
+from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.errors import UsageError
 from pipeline.service.labelling import (
     Given,
     Moment,
+    check_word,
     give,
-    known_labels,
     moment_at,
     moment_in,
     moment_of_event,
@@ -22,6 +21,7 @@ from pipeline.service.labelling import (
 )
 from pipeline.service.labelling import take_back as taken_back
 from pipeline.service.state import StateDirectory
+from pipeline.service.tables import wide_console
 from pipeline.sinks.journal import Journal
 
 
@@ -60,7 +60,7 @@ def run_label(
     who: str | None,
     why: str,
 ) -> None:
-    console = Console()
+    console = wide_console()
     if not state.journal.exists():
         raise UsageError(f"{state.journal} is not there; start gemmed run first, or give --state")
     if show:
@@ -69,6 +69,8 @@ def run_label(
         return
     with Journal(state.journal, durable=True) as journal:
         said_by = who or somebody()
+        if take_back is not None and name:
+            raise UsageError(f"--take-back {take_back} and a new label, {name!r}, are two things; say one at a time")
         if take_back is not None:
             number = taken_back(journal, take_back, Given(None, said_by, why))
             console.print(f"label {take_back} is taken back by {number}", highlight=False)
@@ -76,29 +78,30 @@ def run_label(
         if not name:
             raise UsageError("LABEL is missing; say what was heard, for example: gemmed label human --at -60s")
         if not new:
-            _check_word(name, known_labels(journal))
+            check_word(journal, name)
         moment = place.moment(journal)
         number = give(journal, moment, Given(name, said_by, why))
+        (row,) = journal.rows(
+            "SELECT l.start, l.stop, r.rate_hz FROM labels l JOIN recordings r ON r.name = l.recording WHERE l.id = ?",
+            (number,),
+        )
+        begin, end = row["start"] / row["rate_hz"], row["stop"] / row["rate_hz"]
         console.print(
-            f"label {number}: {name} in {moment.recording}, samples {moment.start} to {moment.stop}", highlight=False
+            f"label {number}: {name} in {moment.recording}, {begin:.2f} to {end:.2f} s", highlight=False, soft_wrap=True
         )
 
 
-def _check_word(name: str, known: list[str]) -> None:
-    """A misspelt label would be a class of its own."""
-    if known and name not in known:
-        likely = get_close_matches(name, known, n=1)
-        hint = f"did you mean {likely[0]}? " if likely else ""
-        raise UsageError(f"{name!r} is no label so far ({', '.join(known)}); {hint}add --new if it is meant so")
-
-
 def _table(journal: Journal) -> Table:
-    table = Table("label", "what", "recording", "from s", "to s", "who", "when", "why", "via")
-    rows = journal.rows("SELECT l.*, r.rate_hz FROM labels l JOIN recordings r ON r.name = l.recording ORDER BY l.id")
+    table = Table()
+    for name in ("label", "what", "recording", "from s", "to s", "who", "when", "why", "via"):
+        table.add_column(name, overflow="fold")
+    rows = journal.rows(
+        "SELECT l.*, r.rate_hz FROM label_rows l JOIN recordings r ON r.name = l.recording ORDER BY l.id"
+    )
     for row in rows:
         table.add_row(
             str(row["id"]),
-            row["label"] or "taken back",
+            _what(row),
             row["recording"],
             f"{row['start'] / row['rate_hz']:.2f}",
             f"{row['stop'] / row['rate_hz']:.2f}",
@@ -108,3 +111,9 @@ def _table(journal: Journal) -> Table:
             row["via"],
         )
     return table
+
+
+def _what(row: dict[str, Any]) -> str:
+    if row["takes_back"] is not None:
+        return f"takes back {row['takes_back']}"
+    return f"{row['label'] or 'nothing'}{', void' if row['void'] else ''}"

@@ -7,14 +7,18 @@ import getpass
 import io
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.events import NoticeKind
+from pipeline.service.units import DURATION
 from pipeline.sinks.journal import Entry, Journal, utc
 from pipeline.sinks.retention import Worth, worth_keeping
 
+_SLIP = 0.75
+"""So alike are words of which one may be a misspelling of the other."""
 _COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
 
 
@@ -45,12 +49,13 @@ def somebody() -> str:
         return "unknown"
 
 
-def give(journal: Journal, moment: Moment, given: Given) -> int:
-    """Store a label; its number, once it cannot be lost any more."""
-    _check(journal, moment)
+def give(journal: Journal, moment: Moment, given: Given, *, takes_back: int | None = None) -> int:
+    """Store a label for what was heard of a moment; its number, once it cannot be lost any more."""
+    moment = _heard(journal, moment)
     with journal.transaction():
         number = journal.insert(
-            "INSERT INTO labels (recording, start, stop, label, who, time, why, via) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO labels (recording, start, stop, label, who, time, why, via, takes_back) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 moment.recording,
                 moment.start,
@@ -60,6 +65,7 @@ def give(journal: Journal, moment: Moment, given: Given) -> int:
                 utc(datetime.now(UTC)),
                 given.why,
                 given.via,
+                takes_back,
             ),
         )
         worth_keeping(journal, moment.recording, moment.start, moment.stop, Worth.LABELLED)
@@ -73,32 +79,51 @@ def give(journal: Journal, moment: Moment, given: Given) -> int:
             "who": given.who,
             "why": given.why,
             "via": given.via,
+            "takes_back": takes_back,
         }
         journal.add([Entry("", body, moment.recording, moment.start)])
     return number
 
 
-def _check(journal: Journal, moment: Moment) -> None:
+def _heard(journal: Journal, moment: Moment) -> Moment:
+    """As much of a moment as was heard by now."""
     rows = journal.rows("SELECT rate_hz, samples FROM recordings WHERE name = ?", (moment.recording,))
     if not rows:
         raise UsageError(f"recording {moment.recording!r} is not in the journal; gemmed status names the present one")
     if not 0 <= moment.start < moment.stop:
         raise UsageError(f"a label from sample {moment.start} to {moment.stop} has no length; end it after its start")
-    length = rows[0]["samples"]
-    if length is not None and moment.stop > length:
-        seconds = length / rows[0]["rate_hz"]
+    end = rows[0]["samples"] if rows[0]["samples"] is not None else _heard_until(journal, moment.recording)
+    if moment.start >= end:
+        rate_hz = rows[0]["rate_hz"]
         raise UsageError(
-            f"the label ends {moment.stop / rows[0]['rate_hz']:g} s into {moment.recording}, which is {seconds:g} s "
-            "long; end it there"
+            f"the label begins {moment.start / rate_hz:g} s into {moment.recording}, of which {end / rate_hz:g} s were "
+            "heard; label what was heard"
         )
+    return Moment(moment.recording, moment.start, min(moment.stop, end))
+
+
+def _heard_until(journal: Journal, recording: str) -> int:
+    """Of a recording that was never finished, or not yet."""
+    (row,) = journal.rows(
+        "SELECT max(coalesce((SELECT max(stop) FROM pieces WHERE recording = ?1), 0), "
+        "coalesce((SELECT max(sample) FROM events WHERE recording = ?1 AND type != 'label_given'), 0)) AS stop",
+        (recording,),
+    )
+    return int(row["stop"])
 
 
 def take_back(journal: Journal, number: int, given: Given) -> int:
-    """What was said by a label is no longer said; what others said of the same sound before it neither."""
-    rows = journal.rows("SELECT recording, start, stop FROM labels WHERE id = ?", (number,))
+    """What a label said is no longer said; what others said of the same sound stays."""
+    rows = journal.rows("SELECT recording, start, stop, takes_back, void FROM label_rows WHERE id = ?", (number,))
     if not rows:
         raise UsageError(f"there is no label {number}; gemmed label --list shows them")
-    return give(journal, Moment(**rows[0]), Given(None, given.who, given.why, given.via))
+    (row,) = rows
+    if row["takes_back"] is not None:
+        raise UsageError(f"{number} is no label, it takes back {row['takes_back']}; give the label again instead")
+    if row["void"]:
+        raise UsageError(f"label {number} is taken back already; gemmed label --list shows which count")
+    moment = Moment(row["recording"], row["start"], row["stop"])
+    return give(journal, moment, Given(None, given.who, given.why, given.via), takes_back=number)
 
 
 def moment_of_event(journal: Journal, number: int) -> Moment:
@@ -129,7 +154,7 @@ def moment_at(journal: Journal, begin: datetime, seconds: float) -> Moment:
 def moment_in(journal: Journal, recording: str | None, start_seconds: float, end_seconds: float) -> Moment:
     """Seconds of a recording, by its name or the end of it; of the last one if it has no name."""
     rows = journal.rows("SELECT name, rate_hz FROM recordings ORDER BY started_at DESC, rowid DESC")
-    found = [row for row in rows if recording is None or row["name"].endswith(recording)]
+    found = [row for row in rows if recording is None or f"-{row['name']}".endswith(f"-{recording}")]
     if not found:
         raise UsageError(f"recording {recording!r} is not in the journal; gemmed status names the present one")
     if recording is not None and len(found) > 1 and recording not in (row["name"] for row in found):
@@ -138,13 +163,23 @@ def moment_in(journal: Journal, recording: str | None, start_seconds: float, end
     return Moment(row["name"], round(start_seconds * row["rate_hz"]), round(end_seconds * row["rate_hz"]))
 
 
-def known_labels(journal: Journal) -> list[str]:
-    """What models and people have called things so far."""
-    rows = journal.rows(
-        "SELECT DISTINCT value AS label FROM models, json_each(models.facts, '$.classes') "
-        "UNION SELECT DISTINCT label FROM labels WHERE label IS NOT NULL"
-    )
-    return sorted(row["label"] for row in rows)
+def check_word(journal: Journal, name: str) -> None:
+    """A misspelt label would be a class of its own: it must be one that models tell apart.
+
+    Before there is a model, it must only not look like a slip of what others said.
+    """
+    classes = _column(journal, "SELECT DISTINCT value AS word FROM models, json_each(models.facts, '$.classes')")
+    said = _column(journal, "SELECT DISTINCT label AS word FROM label_rows WHERE label IS NOT NULL AND NOT void")
+    likely = get_close_matches(name, classes or said, n=1, cutoff=0.6 if classes else _SLIP)
+    if name not in (classes or said) and (classes or likely):
+        hint = f"did you mean {likely[0]}? " if likely else ""
+        raise UsageError(
+            f"{name!r} is no label so far ({', '.join(classes or said)}); {hint}add --new if it is meant so"
+        )
+
+
+def _column(journal: Journal, query: str) -> list[str]:
+    return sorted(row["word"] for row in journal.rows(query))
 
 
 class WatchedLabels:
@@ -156,20 +191,23 @@ class WatchedLabels:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
+        self._told: set[str] = set()
 
-    def changed(self) -> bool:
+    def changed(self, journal: Journal) -> bool:
+        """Also if only the recordings have: a line may speak of one that is yet to come."""
         try:
             status = self.path.stat()
         except OSError:
             return False
-        now = status.st_mtime_ns, status.st_size
+        (row,) = journal.rows("SELECT count(*) AS n FROM recordings")
+        now = status.st_mtime_ns, status.st_size, row["n"]
         changed, self._seen = now != self._seen, now
         return changed
 
     def give_new(self, journal: Journal) -> tuple[int, list[str]]:
-        """How many labels were new, and what is wrong with the rest."""
-        given, wrong = 0, []
+        """How many labels were new, and what is wrong with others, each said once."""
+        given, wrong = 0, list[str]()
         try:
             rows = list(csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8-sig"), newline="")))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -179,11 +217,15 @@ class WatchedLabels:
                 given += self._give(journal, row)
             except (UsageError, ValueError, OverflowError, KeyError) as error:
                 wrong.append(f"{self.path} line {number}: {_told(error)}")
-        return given, wrong
+        fresh = [trouble for trouble in wrong if trouble not in self._told]
+        self._told = set(wrong)
+        return given, fresh
 
     def _give(self, journal: Journal, row: dict[str, Any]) -> int:
         recording, start, end, label = ((row[name] or "").strip() for name in _COLUMNS)
-        moment = moment_in(journal, recording, float(start), float(end))
+        moment = _heard(journal, moment_in(journal, recording, float(start), float(end)))
+        if label:
+            check_word(journal, label)
         said = journal.rows(
             "SELECT label FROM labels WHERE via = 'file' AND recording = ? AND start = ? AND stop = ? ORDER BY id DESC",
             (moment.recording, moment.start, moment.stop),
@@ -202,13 +244,13 @@ def _told(error: Exception) -> str:
 
 
 def parsed_time(text: str, *, now: datetime | None = None) -> datetime:
-    """A time in ISO 8601, UTC unless it says otherwise; or so long ago: -90s."""
+    """A time in ISO 8601, UTC unless it says otherwise; or so long ago: -90s, -5min."""
     now = now or datetime.now(UTC)
     if text.startswith("-"):
         try:
-            return now - timedelta(seconds=float(text[1:].removesuffix("s").strip()))
-        except ValueError as error:
-            raise UsageError(f"time {text!r} must be seconds ago; for example -90s") from error
+            return now - timedelta(seconds=DURATION.read(text[1:]))
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"time {text!r} must be so long ago; for example -90s or -5min") from error
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:

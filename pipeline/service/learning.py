@@ -99,6 +99,8 @@ class Learning:
 
     def stop(self) -> None:
         self._stopped.set()
+        if self._retraining.running:
+            log.info("learning is broken off; the next start begins it anew")
         self._retraining.stop()
         if self._thread.is_alive():
             self._thread.join(2.0)
@@ -137,7 +139,7 @@ class Learning:
             return
         if self._labels is None or self._labels.path != file:
             self._labels = WatchedLabels(file)
-        if not self._labels.changed():
+        if not self._labels.changed(journal):
             return
         given, wrong = self._labels.give_new(journal)
         if given:

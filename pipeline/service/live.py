@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Self
 
-from pipeline.errors import GemmedError, SourceError
+from pipeline.errors import GemmedError, SettingsError, SourceError
 from pipeline.events import Block, Gap, Notice, NoticeKind, Paced, RecordingStarted, SourceTrouble, Tick
 from pipeline.protocols import Source
 from pipeline.service.ring import Ended, Ring, RingClosed
@@ -308,7 +308,8 @@ class _Hearing:
         return now - since > self._patience.stuck_seconds
 
     def _ended(self, ended: Ended) -> Iterator[object]:
-        if isinstance(ended.error, GemmedError | OSError) and self._live._door.again:
+        curable = isinstance(ended.error, GemmedError | OSError) and not isinstance(ended.error, SettingsError)
+        if curable and self._live._door.again:
             yield self._trouble(str(ended.error))
         elif ended.error is not None:
             raise ended.error

@@ -27,7 +27,7 @@ def list_models(state: Path, console: Console) -> None:
             return
         table = Table(title="Models", caption="accuracy on passages that were left out; contamination by sensor, %")
         for column in ("model", "since", "from", "is", "passages", "accuracy %", "contamination %", "gate"):
-            table.add_column(column)
+            table.add_column(column, overflow="fold")
         for one in models:
             table.add_row(
                 one.name,
@@ -75,7 +75,7 @@ def diff_models(state: Path, first: str, second: str, console: Console) -> None:
         models = [registry.load(one.name) for one in entries]
     table = Table(title="Models beside each other")
     for column in ("", *(one.name for one in entries)):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for title, *values in _differences(entries, models):
         table.add_row(title, *values, style=None if values[0] == values[1] else "bold")
     console.print(table)
@@ -128,7 +128,7 @@ def _doubted(names: list[str]) -> str:
 def _refusals(model: Model) -> Table:
     table = Table(title="What training did not learn from, in segments")
     for column in ("sensor", "contamination %", *(reason.told for reason in Refusal), "classifier"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for s, machine in enumerate(model.machines):
         counts = [str(int((model.memory.refusal[:, s] == reason).sum())) for reason in Refusal]
         share = f"{100 * model.notes['contamination'][s]:.1f}"

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ class Recorder:
 
     def _take(self, body: dict[str, Any]) -> None:
         sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
-        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, self._time(sample)))
+        time_of_it = self._time(sample) or datetime.now(UTC)
+        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, time_of_it))
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()
             self._lost += 1
@@ -104,7 +105,7 @@ class Recorder:
         self._statements.clear()
         for number, entry in zip(ids, entries, strict=True):
             for show in self._show:
-                show({"id": number, "run": entry.run, **entry.body})
+                show({"id": number, "run": entry.run, "time": entry.told_at, **entry.body})
 
     def _overcome(self, error: StorageError) -> bool:
         """Whether a new journal has taken the place of a damaged one; else events wait."""

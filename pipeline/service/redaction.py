@@ -40,6 +40,11 @@ _ADDRESS = re.compile(
 )
 
 
+_NOBODY = {"gemmed", "settings", "label file", "unknown", "root"}
+"""Who acts without being a person."""
+_SHORTEST_NAME = 2
+
+
 class Redactor:
     """Replaces what must not leave the machine, the same thing always by the same, and counts what it did.
 
@@ -72,8 +77,11 @@ class Redactor:
             inner = value.values() if isinstance(value, dict) else value
             for one in inner:
                 self._note(name, one)
-        elif isinstance(value, str) and value.strip() and name == "who":
-            self._people.setdefault(value.strip(), f"person-{len(self._people) + 1}")
+        elif isinstance(value, str) and name == "who" and value.strip() and value.strip() not in _NOBODY:
+            person = self._people.setdefault(value.strip(), f"person-{len(set(self._people.values())) + 1}")
+            for part in value.split():
+                if len(part) > _SHORTEST_NAME:
+                    self._people.setdefault(part, person)
         elif isinstance(value, str) and len(value) > _LONGEST_WORD and _is_secret(name):
             self._secrets.add(value)
 
@@ -94,12 +102,12 @@ class Redactor:
             text = self._word(secret, "secret", _GONE, text)
         text = _LOGIN.sub(self._with("login", rf"\1{_GONE}@"), text)
         text = _EMAIL.sub(self._with("email", "<email>"), text)
-        for person in sorted(self._people, key=len, reverse=True):
-            text = self._word(person, "person", self._people[person], text)
         # A service without a home has "/", which is part of every path.
         if self._home != "/":
             text = re.sub(rf"{re.escape(self._home)}(?![\w.-])", self._with("home", "~"), text)
         text = _HOME.sub(self._with("home", "~"), text)
+        for person in sorted(self._people, key=len, reverse=True):
+            text = self._word(person, "person", self._people[person], text)
         text = _ADDRESS.sub(self._address, text)
         return text if self._host in ("", "localhost") else self._word(self._host, "host", "<host>", text)
 

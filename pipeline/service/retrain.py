@@ -164,7 +164,9 @@ class Workshop:
         return judge_honestly(examples, self.champion)
 
     def _update(self, hearing: Hearing) -> int:
-        labels = current_labels(self.journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id"))
+        labels = current_labels(
+            self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
+        )
         return self.examples.update(
             self._wanted(labels, hearing), self._hear(hearing), segment=hearing.grid.segment, labelled=labels
         )

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pipeline.conditions import State
 from pipeline.errors import StorageError
+from pipeline.service.console import in_words
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 
@@ -20,7 +21,7 @@ _STALE_SECONDS = 30.0
 _COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
 _TROUBLES = (
     "source_trouble", "storage_read_only", "storage_low", "journal_replaced", "run_died", "clock_jumped",
-    "model_unusable", "retraining_failed", "challenger_refused", "label_refused",
+    "model_unusable", "retraining_failed", "challenger_refused", "label_refused", "settings_reloaded",
 )  # fmt: skip
 
 
@@ -30,13 +31,16 @@ def status(state: StateDirectory) -> dict[str, Any]:
     try:
         with Journal(state.journal, read_only=True) as journal:
             beats = journal.rows("SELECT time, body FROM heartbeat")
-            troubles = [event.as_dict() for event in journal.events(types=_TROUBLES, most=5, newest_first=True)]
+            troubles = [event.as_dict() for event in journal.events(types=_TROUBLES, most=8, newest_first=True)]
+            last = next(journal.events(types=["decision"], most=1, newest_first=True), None)
     except StorageError as error:
         return {"running": running, "code": STALE if running else STOPPED, "error": str(error)}
     found: dict[str, Any] = {"running": running, "state_directory": str(state.path), "troubles": troubles}
     if beats:
         age = (datetime.now(UTC) - datetime.fromisoformat(beats[0]["time"])).total_seconds()
         found |= {"beat_seconds_ago": round(age, 1), **json.loads(beats[0]["body"])}
+    if found.get("last_decision") and last is not None:
+        found["last_decision"] |= {"id": last.id, "time": last.time}
     fresh = running and found.get("beat_seconds_ago", 0.0) < _STALE_SECONDS
     return found | {"code": RUNNING if fresh else STALE if running else STOPPED}
 
@@ -48,15 +52,18 @@ def show_status(found: dict[str, Any], console: Console) -> None:
         return
     console.print(Group(_headline(found), *([_sensors(found), _numbers(found)] if "run" in found else [])))
     for trouble in found["troubles"]:
-        console.print(f"{trouble['time']} {trouble['type']}: {_why(trouble)}", style="yellow", highlight=False)
+        told = f"{trouble['time']} {trouble['id']} {in_words(trouble)}"
+        console.print(told, style="yellow", highlight=False, soft_wrap=True)
 
 
 def _headline(found: dict[str, Any]) -> Text:
     if found["code"] == RUNNING:
-        return Text(f"running, process {found.get('pid', '?')}, run {found.get('run', '?')}", style="green")
+        age = found.get("beat_seconds_ago", 0.0)
+        told = f"running, process {found.get('pid', '?')}, run {found.get('run', '?')}, as of {age:.0f} s ago"
+        return Text(told, style="green")
     if found["code"] == STALE:
         return Text(f"running, but it has told nothing for {found.get('beat_seconds_ago', '?')} s", style="red")
-    return Text("not running; start it with gemmed run", style="yellow")
+    return Text("not running; start it with gemmed run. This is how it was:", style="yellow")
 
 
 def _sensors(found: dict[str, Any]) -> Table:
@@ -84,7 +91,7 @@ def _numbers(found: dict[str, Any]) -> Table:
         "decisions": ", ".join(f"{count} {label}" for label, count in found["labels"].items()) or "none",
         "behind": f"{found['backlog_seconds']:.2f} s, {found['samples_lost']} samples lost",
         "memory": f"{found['resident_mb']:.0f} MB",
-        "learning": found.get("learning") or "waits",
+        "learning": (found.get("learning") or "waits") if found["code"] == RUNNING else "broken off",
     }
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
@@ -93,11 +100,7 @@ def _numbers(found: dict[str, Any]) -> Table:
 
 
 def _decision(last: dict[str, Any]) -> str:
+    mark = f"{last['time']} {last['id']} " if "id" in last else ""
     if last["label"] is None:
-        return f"undecided, {last['reason']}"
-    return f"{last['label']}, probability {last['probability']:.2f}, {last['sensors_used']} sensors"
-
-
-def _why(trouble: dict[str, Any]) -> str:
-    shown = {name: value for name, value in trouble.items() if name not in ("id", "run", "time", "type", "recording")}
-    return str(trouble.get("message") or trouble.get("why") or ", ".join(f"{k} {v}" for k, v in shown.items()))
+        return f"{mark}undecided, {last['reason']}"
+    return f"{mark}{last['label']}, probability {last['probability']:.2f}, {last['sensors_used']} sensors"

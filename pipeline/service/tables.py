@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from pipeline.training.model import Model
 
+_WIDE = 200
+
 Event = dict[str, Any]
+
+
+def wide_console() -> Console:
+    """As wide as the terminal; where there is none, wide enough for names and times to be copied."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(_WIDE, console.width))
 
 
 def training_table(model: Model) -> Table:

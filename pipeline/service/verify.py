@@ -82,24 +82,35 @@ def verify(state: StateDirectory, journal: Journal, recording: str, *, progress:
     if _is_incomplete(journal, recording):
         return Verdict(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
     rehearsal = _Rehearsal(journal, state, recording)
-    again: list[dict[str, Any]] = []
-    lines = EventLines(again.append, model="")
-    why_not: str | None = None
     try:
-        run(rehearsal, rehearsal.chain(), [lines], progress=progress)
+        again = _told_again(rehearsal, progress)
     except GemmedError as error:
-        why_not = str(error)
-    # A run that was killed has not told all that its sound gives; what it told must be the beginning of that.
-    killed = rehearsal.row["samples"] is None
-    pairs = [
-        (one, other)
-        for one, other in zip_longest((event.body for event in told), again)
-        if one != other and not (one is None and killed)
-    ]
-    if why_not is not None:
-        return Verdict(recording, len(told), n_decisions, 0, None, why_not)
+        return Verdict(recording, len(told), n_decisions, 0, None, str(error))
+    bodies = [event.body for event in told]
+    missing = 0
+    if rehearsal.is_unfinished:
+        # A run that was killed, or still runs: its sound may go on beyond what it told, or not be stored yet.
+        missing = max(0, len(bodies) - len(again))
+        bodies, again = bodies[: len(again)], again[: len(bodies)]
+    pairs = [(one, other) for one, other in zip_longest(bodies, again) if one != other]
     first = _difference(*pairs[0]) if pairs else None
-    return Verdict(recording, len(told), n_decisions, len(pairs), first)
+    why_not = f"the sound of the last {missing} events is not finished yet" if missing and not pairs else None
+    return Verdict(recording, len(told), n_decisions, len(pairs), first, why_not)
+
+
+def _told_again(rehearsal: _Rehearsal, progress: Progress | None) -> list[dict[str, Any]]:
+    again: list[dict[str, Any]] = []
+    lines, chain = EventLines(again.append, model=""), rehearsal.chain()
+    if not rehearsal.is_unfinished:
+        run(rehearsal, chain, [lines], progress=progress)
+        return again
+    # What would come of an end is not told of a recording that had none.
+    for item in rehearsal:
+        for fact in chain.push(item):
+            lines.observe(fact)
+        if progress is not None and isinstance(item, Block | Gap):
+            progress(item.stop - item.start)
+    return again
 
 
 def _is_incomplete(journal: Journal, recording: str) -> bool:
@@ -130,6 +141,10 @@ class _Rehearsal:
         self._journal, self._store, self._recording = journal, SoundStore(state.sound, journal), recording
         (self.row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (recording,))
         self._load: Callable[[str], Model] = lru_cache(maxsize=2)(lambda name: Model.load(state.models / name))
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.row["samples"] is None
 
     def __enter__(self) -> Self:
         return self

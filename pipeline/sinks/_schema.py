@@ -65,8 +65,13 @@ _LEARNING = (
         who       TEXT NOT NULL,
         time      TEXT NOT NULL,
         why       TEXT NOT NULL,
-        via       TEXT NOT NULL      -- command, file, page
+        via       TEXT NOT NULL,     -- command, file, page
+        takes_back INTEGER           -- the label that it makes void, itself included
     ) STRICT
+    """,
+    """
+    CREATE VIEW label_rows AS SELECT *, takes_back IS NOT NULL
+        OR id IN (SELECT takes_back FROM labels WHERE takes_back IS NOT NULL) AS void FROM labels
     """,
     "CREATE INDEX labels_by_place ON labels (recording, start)",
     """

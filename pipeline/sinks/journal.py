@@ -35,6 +35,10 @@ class Entry:
     time: datetime | None = None
     """When it happened; now if nobody knows better."""
 
+    @property
+    def told_at(self) -> str:
+        return utc(self.time or datetime.now(UTC))
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -155,7 +159,7 @@ class Journal:
                 entry.run,
                 entry.recording,
                 entry.sample,
-                utc(entry.time or datetime.now(UTC)),
+                entry.told_at,
                 entry.body["type"],
                 json.dumps(entry.body, separators=(",", ":"), allow_nan=False),
             ),

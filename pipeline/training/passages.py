@@ -59,11 +59,14 @@ def recording_of(name: str) -> str:
 def current_labels(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Stretch]]:
     """The stretches of each recording that was ever labelled, from rows in the order in which they were given.
 
-    A row has `recording`, `start`, `stop` and `label`, which is None where labels are taken back.
+    A row has `recording`, `start`, `stop` and `label`, which is None where nothing shall be labelled; a `void` one does
+    not count.
     """
     given: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        given.setdefault(row["recording"], []).append(row)
+        own = given.setdefault(row["recording"], [])
+        if not row.get("void"):
+            own.append(row)
     return {recording: _folded(own) for recording, own in given.items()}
 
 

@@ -14,7 +14,7 @@ from tests.service.live import Running, settings, simulated_sound
 from tests.test_cli import gemmed
 
 _CHUNK_SECONDS = 0.7
-_OF_THE_RUN = ("id", "run", "recording", "model", "started_at", "troubles", "trained_on")
+_OF_THE_RUN = ("id", "run", "time", "recording", "model", "started_at", "troubles", "trained_on")
 
 
 def decided(events: list[dict]) -> list[dict]:

@@ -153,13 +153,14 @@ class Graveyard:
         """Whole, and everything in it that anybody was told; what is short of space forgets the oldest first."""
         assert self.query("PRAGMA integrity_check") == [("ok",)]
         stored = {
-            number: (run, json.loads(body)) for number, run, body in self.query("SELECT id, run, body FROM events")
+            number: (run, {"time": time, **json.loads(body)})
+            for number, run, time, body in self.query("SELECT id, run, time, body FROM events")
         }
         remaining = min((n for n, (_, body) in stored.items() if body["type"] in _PASSING), default=inf)
         for number, event in self.told.items():
             if number in stored:
                 run, body = stored[number]
-                assert event == {"id": number, "run": run, **body}
+                assert {"time": body["time"], **event} == {"id": number, "run": run, **body}
             else:
                 assert self.was_short_of_space, f"lost: {event}"
                 assert event["type"] in _PASSING, f"lost: {event}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from pipeline.service.labelling import (
     Given,
     Moment,
     WatchedLabels,
+    check_word,
     give,
     moment_at,
     moment_in,
@@ -31,17 +33,18 @@ HEADER = "recording,start_seconds,end_seconds,label,who,why\n"
 
 @pytest.fixture
 def journal(tmp_path) -> Journal:
-    """A finished recording of an hour, and one that goes on."""
+    """A finished recording of an hour, and one that goes on, of which a minute was heard."""
     with Journal(tmp_path / "journal.sqlite") as journal:
         for name, started_at, samples in (("run-0001", NIGHT, 3600 * RATE), ("run-0002", DAY, None)):
             values = (name, "run", RATE, 4, "{}", started_at.isoformat(), samples)
             journal.execute("INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        journal.append([Entry("run", {"type": "tick"}, "run-0002", 60 * RATE)])
         yield journal
 
 
 def current(journal: Journal) -> dict[str, list[Stretch]]:
     """What training makes of all that was said."""
-    rows = journal.rows("SELECT recording, start, stop, label FROM labels ORDER BY id")
+    rows = journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
     return {name: list(stretches) for name, stretches in current_labels(rows).items()}
 
 
@@ -51,11 +54,27 @@ def test_the_latest_word_counts_and_every_word_is_kept(journal):
     assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human")]}
     give(journal, moment, Given("human_animal", "you", "a dog, look at the traces"))
     assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human_animal")]}
-    take_back(journal, number, Given(None, "me"))
-    assert not current(journal).get("run-0001")
+    second = take_back(journal, number, Given(None, "me")) - 1
+    assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human_animal")]}
+    take_back(journal, second, Given(None, "me"))
+    assert current(journal) == {"run-0001": []}
+    for again, why in ((number, "is taken back already"), (second + 1, "is no label, it takes back")):
+        with pytest.raises(UsageError, match=why):
+            take_back(journal, again, Given(None, "me"))
     said = [(row["label"], row["who"]) for row in journal.rows("SELECT label, who FROM labels ORDER BY id")]
-    assert said == [("human", "me"), ("human_animal", "you"), (None, "me")]
-    assert [event.body["label"] for event in journal.events(types=["label_given"])] == ["human", "human_animal", None]
+    assert said == [("human", "me"), ("human_animal", "you"), (None, "me"), (None, "me")]
+    given = [(event.body["label"], event.body["takes_back"]) for event in journal.events(types=["label_given"])]
+    assert given == [("human", None), ("human_animal", None), (None, number), (None, second)]
+
+
+def test_a_label_reaches_as_far_as_was_heard(journal):
+    """By the end of a recording that is finished, or by the last that was told of one that is not."""
+    give(journal, Moment("run-0001", 3599 * RATE, 4000 * RATE), ME)
+    give(journal, Moment("run-0002", 59 * RATE, 70 * RATE), ME)
+    assert current(journal) == {
+        "run-0001": [Stretch(3599 * RATE, 3600 * RATE, "human")],
+        "run-0002": [Stretch(59 * RATE, 60 * RATE, "human")],
+    }
 
 
 def test_a_label_saves_its_sound(journal):
@@ -70,7 +89,8 @@ def test_a_label_saves_its_sound(journal):
         (Moment("nowhere", 0, 10), "'nowhere' is not in the journal; gemmed status names"),
         (Moment("run-0001", 10, 10), "has no length; end it after its start"),
         (Moment("run-0001", -5, 10), "has no length"),
-        (Moment("run-0001", 0, 3601 * RATE), "which is 3600 s long; end it there"),
+        (Moment("run-0001", 3600 * RATE, 3601 * RATE), "of which 3600 s were heard; label what was heard"),
+        (Moment("run-0002", 61 * RATE, 62 * RATE), "of which 60 s were heard"),
     ],
 )
 def test_a_label_for_what_was_not_heard_is_refused(journal, moment, message):
@@ -105,15 +125,18 @@ def test_by_the_time_on_the_wall(journal):
 def test_by_seconds_of_a_recording_named_by_its_end_or_of_the_last_one(journal):
     assert moment_in(journal, "0001", 1.5, 2.0) == Moment("run-0001", 1500, 2000)
     assert moment_in(journal, None, 0, 1) == Moment("run-0002", 0, 1000)
+    for part_of_a_word in ("", "9", "1", "001"):
+        with pytest.raises(UsageError, match="is not in the journal"):
+            moment_in(journal, part_of_a_word, 0, 1)
+    values = ("other-0002", "other", RATE, 4, "{}", DAY.isoformat(), None)
+    journal.execute("INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     with pytest.raises(UsageError, match="ends the names of 2 recordings; write more of it"):
-        moment_in(journal, "", 0, 1)
-    with pytest.raises(UsageError, match="is not in the journal"):
-        moment_in(journal, "9", 0, 1)
+        moment_in(journal, "0002", 0, 1)
 
 
 def test_times_are_read_as_people_write_them():
     now = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-    assert parsed_time("-90s", now=now) == now - timedelta(seconds=90)
+    assert parsed_time("-90s", now=now) == parsed_time("-1.5 min", now=now) == now - timedelta(seconds=90)
     assert parsed_time("2026-05-01T04:30:00Z") == datetime(2026, 5, 1, 4, 30, tzinfo=UTC)
     assert parsed_time("2026-05-01T04:30:00") == datetime(2026, 5, 1, 4, 30, tzinfo=UTC)
     assert parsed_time("2026-05-01T06:30:00+02:00") == datetime(2026, 5, 1, 4, 30, tzinfo=UTC)
@@ -132,7 +155,7 @@ def write(file: Path, text: str) -> None:
 def test_a_watched_file_gives_what_is_new_and_what_is_corrected(journal, tmp_path):
     """From one label to another and back again; what is no longer there is not taken back, what is empty is."""
     watched = WatchedLabels(tmp_path / "labels.csv")
-    assert not watched.changed()
+    assert not watched.changed(journal)
     for text, given, now in [
         ("run-0001,1,3,human,me,why not\n", 1, "human"),
         ("run-0001,1,3,human_animal,,\n", 1, "human_animal"),
@@ -143,11 +166,13 @@ def test_a_watched_file_gives_what_is_new_and_what_is_corrected(journal, tmp_pat
         ("run-0001,1,3,,,\n", 0, None),
     ]:
         write(tmp_path / "labels.csv", text)
-        assert watched.changed()
+        assert watched.changed(journal)
         assert watched.give_new(journal) == (given, [])
-        assert not watched.changed()
+        assert not watched.changed(journal)
         stretches = current(journal).get("run-0001", [])
         assert [stretch.label for stretch in stretches] == ([now] if now else [])
+    journal.execute("INSERT INTO recordings VALUES ('run-0003', 'run', 1000, 4, '{}', '2026', NULL)")
+    assert watched.changed(journal)  # a line may have waited for it
     (first, *_) = journal.rows("SELECT * FROM labels ORDER BY id")
     assert (first["who"], first["why"], first["via"]) == ("me", "why not", "file")
 
@@ -177,3 +202,25 @@ def test_a_file_that_is_none_is_told(journal, tmp_path, content):
     given, wrong = WatchedLabels(tmp_path / "labels.csv").give_new(journal)
     assert given == 0
     assert len(wrong) <= 1
+
+
+@pytest.mark.parametrize(("said", "classes", "word", "fine"), [
+    ([], [], "anything", True),
+    (["human"], [], "human_animal", True),
+    (["human"], [], "humam", False),
+    ([], ["human", "dog"], "dog", True),
+    ([], ["human", "dog"], "cat", False),
+])  # fmt: skip
+def test_a_slip_is_no_new_class(journal, said, classes, word, fine):
+    """Models say which words there are; before there is one, only what looks misspelt is refused."""
+    for name in said:
+        give(journal, Moment("run-0001", 0, 10), Given(name, "me"))
+    if classes:
+        facts = json.dumps({"classes": classes})
+        values = ("m", "m", "2026", "given", None, "champion", "2026", "", facts)
+        journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    if fine:
+        check_word(journal, word)
+    else:
+        with pytest.raises(UsageError, match="is no label so far"):
+            check_word(journal, word)

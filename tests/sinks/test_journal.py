@@ -25,7 +25,7 @@ def path(tmp_path) -> Path:
     file = tmp_path / "journal.sqlite"
     with Journal(file) as journal:
         journal.append([entry(number) for number in range(EVENTS)])
-        journal.execute("INSERT INTO labels VALUES (7, 'r', 0, 10, 'human', 'me', '2026-01-01', '', 'command')")
+        journal.execute("INSERT INTO labels VALUES (7, 'r', 0, 10, 'human', 'me', '2026-01-01', '', 'command', NULL)")
     return file
 
 

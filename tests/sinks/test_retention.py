@@ -62,7 +62,7 @@ def test_what_is_worth_least_goes_first_and_it_is_told_why(journal, tmp_path):
     tell(journal, 4, "decision", label="human")
     tell(journal, 4, "event_noticed")
     worth_keeping(journal, "r", 5 * PIECE, 6 * PIECE, Worth.REFERENCE)
-    journal.execute("INSERT INTO labels VALUES (1, 'r', 5500, 6500, 'human', 'me', ?, '', 'command')", (OLD,))
+    journal.execute("INSERT INTO labels VALUES (1, 'r', 5500, 6500, 'human', 'me', ?, '', 'command', NULL)", (OLD,))
     worth_keeping(journal, "r", 0, 1, Worth.LABELLED)
     order = [2, 7, 8, 9, 10, 11, 1, 3, 4, 5, 0, 6]
     room, gone = 11.5, []
