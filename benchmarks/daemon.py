@@ -2,7 +2,8 @@
 
     python -m benchmarks.daemon [--seconds 60] [--hours 2]
 
-A real `gemmed run` process hears four sensors at 16 kHz through its standard input. Latency counts from the moment the
+A real `gemmed run` process hears four sensors at 16 kHz through its standard input, in chunks of 0.1 s as the sound card
+gives them, and once more in chunks of 20 ms. Latency counts from the moment the
 chunk with the last sample of a segment was written into the pipe to the moment the decision, stored in the journal,
 could be read from its output; first alone, then while a first model is learned in another process at low priority, as
 retraining is. Then sound comes as fast as it is taken: throughput, and memory over many hours. For comparison, ffmpeg
@@ -32,7 +33,7 @@ from pipeline.simulation import Site, record
 from pipeline.simulation.faults import FaultPlan, parse_kinds
 
 RATE, SENSORS = 16_000, 4
-CHUNK = RATE // 50
+CHUNK, SMALL_CHUNK = RATE // 10, RATE // 50
 SCENES = 20
 SITE = {"seed": 3, "rate_hz": RATE, "seconds": 14.0, "n_sensors": SENSORS, "spacing_m": 5.0, "surface": "gravel",
         "faults": "all", "fault_share": "0.1", "fault_seconds": 10.0, "clips": None}  # fmt: skip
@@ -106,21 +107,23 @@ class Daemon:
         self._reader.join(10)
 
 
-def at_real_time(daemon: Daemon, heard: NDArray[np.int16], seconds: float, start: int = 0) -> dict[str, Any]:
+def at_real_time(
+    daemon: Daemon, heard: NDArray[np.int16], seconds: float, start: int = 0, *, chunk: int = CHUNK
+) -> dict[str, Any]:
     """Feed chunks when they are due; latency and CPU of what was decided."""
     written: list[float] = []
     before, cpu, begun = len(daemon.decided), daemon.cpu_seconds(), time.monotonic()
-    for number in range(round(seconds * RATE / CHUNK)):
-        place = (start + number * CHUNK) % (len(heard) - CHUNK)
-        time.sleep(max(0.0, begun + number * CHUNK / RATE - time.monotonic()))
-        daemon.write(heard[place : place + CHUNK].tobytes())
+    for number in range(round(seconds * RATE / chunk)):
+        place = (start + number * chunk) % (len(heard) - chunk)
+        time.sleep(max(0.0, begun + number * chunk / RATE - time.monotonic()))
+        daemon.write(heard[place : place + chunk].tobytes())
         written.append(time.monotonic())
     used, passed = daemon.cpu_seconds() - cpu, time.monotonic() - begun
     time.sleep(1.0)
     milliseconds = [
-        1000 * (at - written[(stop - start - 1) // CHUNK])
+        1000 * (at - written[(stop - start - 1) // chunk])
         for stop, at in daemon.decided[before:]
-        if start <= stop - 1 < start + len(written) * CHUNK
+        if start <= stop - 1 < start + len(written) * chunk
     ]
     return {
         "decisions": len(milliseconds),
@@ -184,20 +187,21 @@ def measured(directory: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     daemon = Daemon(directory)
     at_real_time(daemon, heard, 10.0)
     start = 10 * RATE
+    length = round(chosen.seconds * RATE / CHUNK) * CHUNK
     alone = at_real_time(daemon, heard, chosen.seconds, start)
-    start += round(chosen.seconds * RATE / CHUNK) * CHUNK
-    learning = learn(directory / "elsewhere", SITE | {"seed": 5}, background=True)
-    beside = at_real_time(daemon, heard, chosen.seconds, start)
+    learning = learn(directory / "elsewhere", SITE | {"seed": 5, "recordings": 300}, background=True)
+    beside = at_real_time(daemon, heard, chosen.seconds, start + length)
     was_learning = learning.poll() is None
     learning.kill()
     learning.wait()
+    trickle = at_real_time(daemon, heard, chosen.seconds, start + 2 * length, chunk=SMALL_CHUNK)
     resident = daemon.resident_mb()
     daemon.end()
     fast = Daemon(directory, overload="wait")
     flat = at_full_speed(fast, heard, 3600 * chosen.hours, RATE)
     fast.end()
     week = _week(directory) if chosen.week else None
-    _show(alone, beside, flat, week)
+    _show({"alone": alone, "while learning": beside, "in chunks of 20 ms": trickle}, flat, week)
     return {
         "latency_p50_ms": alone["p50_ms"],
         "latency_p99_ms": alone["p99_ms"],
@@ -205,6 +209,7 @@ def measured(directory: Path, chosen: argparse.Namespace) -> dict[str, Any]:
         "rss_mb": round(resident, 1),
         "arrays_per_core": flat["arrays_per_core"],
         "while_learning": beside | {"learned_all_the_time": was_learning},
+        "chunks_of_20_ms": trickle,
         "samples_lost": daemon.lost,
         "ffmpeg_level_cpu_percent": ffmpeg_cpu_percent(heard),
         "full_speed": flat,
@@ -221,13 +226,13 @@ def _week(directory: Path) -> dict[str, Any]:
     return found
 
 
-def _show(alone: dict[str, Any], beside: dict[str, Any], flat: dict[str, Any], week: dict[str, Any] | None) -> None:
+def _show(live: dict[str, dict[str, Any]], flat: dict[str, Any], week: dict[str, Any] | None) -> None:
     show(
         "At real time",
         ("", "decisions", "p50 ms", "p99 ms", "worst ms", "CPU, % of a core"),
         [
             (name, *(str(found[key]) for key in ("decisions", "p50_ms", "p99_ms", "worst_ms", "cpu_percent")))
-            for name, found in (("alone", alone), ("while learning", beside))
+            for name, found in live.items()
         ],
     )
     show(
