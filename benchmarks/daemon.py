@@ -2,12 +2,11 @@
 
     python -m benchmarks.daemon [--seconds 60] [--hours 2]
 
-A real `gemmed run` process hears four sensors at 16 kHz through its standard input, in chunks of 0.1 s as the sound card
-gives them, and once more in chunks of 20 ms. Latency counts from the moment the
-chunk with the last sample of a segment was written into the pipe to the moment the decision, stored in the journal,
-could be read from its output; first alone, then while a first model is learned in another process at low priority, as
-retraining is. Then sound comes as fast as it is taken: throughput, and memory over many hours. For comparison, ffmpeg
-measures nothing but the level of the same sound.
+A real `gemmed run` process hears four sensors at 16 kHz through its standard input, in chunks of 0.1 s as a sound card
+gives them, and once more in chunks of 20 ms. Latency counts from the moment the chunk with the last sample of a segment
+was written into the pipe to the moment the decision, stored in the journal, could be read from its output; first alone,
+then while a model is learned in another process at low priority, as retraining is. Then sound comes as fast as it is
+taken: throughput, and memory over many hours. For comparison, ffmpeg measures nothing but the level of the same sound.
 """
 
 from __future__ import annotations
