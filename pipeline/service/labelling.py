@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import getpass
 import io
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -17,6 +18,7 @@ from pipeline.service.units import DURATION
 from pipeline.sinks.journal import Entry, Journal, utc
 from pipeline.sinks.retention import Worth, worth_keeping
 
+_READ_AGAIN_SECONDS = 10.0
 _SLIP = 0.75
 """So alike are words of which one may be a misspelling of the other."""
 _COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
@@ -193,9 +195,10 @@ class WatchedLabels:
         self.path = path
         self._seen: tuple[int, int, int] | None = None
         self._told: set[str] = set()
+        self._read_at = 0.0
 
     def changed(self, journal: Journal) -> bool:
-        """Also if only the recordings have: a line may speak of one that is yet to come."""
+        """Also if only the recordings have, and now and then: a line may speak of what is yet to be heard."""
         try:
             status = self.path.stat()
         except OSError:
@@ -203,11 +206,11 @@ class WatchedLabels:
         (row,) = journal.rows("SELECT count(*) AS n FROM recordings")
         now = status.st_mtime_ns, status.st_size, row["n"]
         changed, self._seen = now != self._seen, now
-        return changed
+        return changed or (bool(self._told) and time.monotonic() - self._read_at > _READ_AGAIN_SECONDS)
 
     def give_new(self, journal: Journal) -> tuple[int, list[str]]:
         """How many labels were new, and what is wrong with others, each said once."""
-        given, wrong = 0, list[str]()
+        given, wrong, self._read_at = 0, list[str](), time.monotonic()
         try:
             rows = list(csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8-sig"), newline="")))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -252,7 +255,7 @@ def parsed_time(text: str, *, now: datetime | None = None) -> datetime:
         except (ValueError, OverflowError) as error:
             raise UsageError(f"time {text!r} must be so long ago; for example -90s or -5min") from error
     try:
-        time = datetime.fromisoformat(text)
+        at = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"time {text!r} must be like 2026-05-01T04:30:00Z, or -90s for so long ago") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

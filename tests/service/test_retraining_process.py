@@ -82,7 +82,7 @@ def test_a_bad_label_file_does_not_end_learning(tmp_path):
     state.create()
     file = tmp_path / "labels.csv"
     with Journal(state.journal) as journal:
-        journal.execute("INSERT INTO recordings VALUES ('r', 'run', 4000, 4, '{}', '2026-01-01', NULL)")
+        journal.execute("INSERT INTO recordings VALUES ('r', 'run', 4000, 4, '{}', '2026-01-01', 40000)")
         chosen = settings(state.path)
         chosen = chosen.model_copy(
             update={
