@@ -47,7 +47,6 @@ class Board:
             "labels": dict(self.labels.most_common()),
             "anomalies": self.anomalies,
             "sensors": [self._sensor(number) for number in range(self._n_sensors)],
-            "last_decision": self._last(),
         }
 
     def _sensor(self, number: int) -> dict[str, Any]:
@@ -59,17 +58,4 @@ class Board:
             "causes": [str(cause) for cause in state.causes] if state else [],
             "cures": list(state.cures) if state else [],
             "weight": weight,
-        }
-
-    def _last(self) -> dict[str, Any] | None:
-        if self.last is None:
-            return None
-        outcome = self.last.outcome
-        probability = None if outcome.probability is None else round(outcome.probability, 3)
-        return {
-            "stop_sample": self.last.features.span.stop,
-            "label": outcome.label,
-            "probability": probability,
-            "reason": outcome.reason,
-            "sensors_used": self.last.sensors_used,
         }

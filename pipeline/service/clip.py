@@ -45,7 +45,7 @@ def write_clip(state: StateDirectory, number: int, out: Path, *, before: float, 
 
 
 def _event(journal: Journal, number: int) -> Stored:
-    found = next((event for event in journal.events(after=number - 1, most=1) if event.id == number), None)
+    found = journal.event(number)
     if found is None:
         raise UsageError(f"there is no event {number}; gemmed run and gemmed status show their ids")
     if found.recording is None or found.sample is None:

@@ -9,15 +9,20 @@ from rich.text import Text
 
 from pipeline.conditions import State
 
-_COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
+COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
 _SUSTAINED = 3
 """Decisions in a row that say the same are news; a single one may be a slip."""
 _ANOMALIES = {"fault_suspected", "event_noticed", "common_fault", "label_doubted"}
-_TROUBLES = {
+TROUBLES = {
     "source_trouble", "clock_jumped", "storage_low", "storage_read_only", "journal_replaced", "model_unusable",
     "retraining_failed", "challenger_refused", "label_refused", "run_died",
 }  # fmt: skip
 _NEWS = {"retraining_started", "retraining_finished", "shadow_started", "storage_recovered", "settings_reloaded"}
+
+
+def is_trouble(event: dict[str, Any]) -> bool:
+    """Settings that were reloaded are only if they could not be used."""
+    return event["type"] in TROUBLES or (event["type"] == "settings_reloaded" and "error" in event)
 
 
 class ConsoleView:
@@ -38,7 +43,7 @@ class ConsoleView:
             self._decided(event)
         elif kind == "state_changed" and event["to"] != event["from"]:
             causes = f": {', '.join(event['causes'])}; {'; '.join(event['cures'])}" if event["causes"] else ""
-            self._line(event, f"sensor {event['sensor']} is {event['to']}{causes}", _COLOURS[State(event["to"])])
+            self._line(event, f"sensor {event['sensor']} is {event['to']}{causes}", COLOURS[State(event["to"])])
         elif kind in _ANOMALIES:
             self._line(event, f"{kind.replace('_', ' ')}: {event['reason']}", "magenta")
         elif kind == "model_changed":
@@ -47,8 +52,8 @@ class ConsoleView:
         elif kind == "gap":
             seconds = (event["stop_sample"] - event["start_sample"]) / self._rate_hz
             self._line(event, f"{seconds:.2f} s are missing: {event['reason']}", "yellow")
-        elif kind in _TROUBLES | _NEWS:
-            self._line(event, in_words(event), "yellow" if kind in _TROUBLES else "cyan")
+        elif kind in TROUBLES | _NEWS:
+            self._line(event, in_words(event), "yellow" if is_trouble(event) else "cyan")
 
     def _decided(self, event: dict[str, Any]) -> None:
         label = event["label"] or "undecided"

@@ -21,7 +21,7 @@ import numpy as np
 from pipeline import __version__
 from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
-from pipeline.protocols import Observer, Source
+from pipeline.protocols import Source
 from pipeline.service.board import Board
 from pipeline.service.doors import door, folder, patience
 from pipeline.service.housekeeping import Housekeeper, SoundKeeper
@@ -58,10 +58,9 @@ class Daemon:
         settings: Settings,
         *,
         show: Sequence[Show] = (),
-        observers: Sequence[Observer] = (),
         seconds: float | None = None,
     ) -> None:
-        self.settings, self._show, self._observers = settings, tuple(show), tuple(observers)
+        self.settings, self._show = settings, tuple(show)
         self.state, self.run_name = StateDirectory(settings.storage.directory), new_run()
         self._in_file = read_settings(settings.path)
         self._until = None if seconds is None else time.monotonic() + seconds
@@ -82,7 +81,7 @@ class Daemon:
             self._notifier.ready()
             log.info("listening", run=self.run_name, source=self.settings.source.kind, state=str(self.state.path))
             try:
-                run(_Steered(self._source, self._before, self._between), self._chain, self._all_observers)
+                run(_Steered(self._source, self._before, self._between), self._chain, [self._recorder, self._board])
             except BaseException as error:
                 self._why_stopped = f"{type(error).__name__}: {error}"
                 raise
@@ -118,7 +117,6 @@ class Daemon:
         self._chain = Switching(hearing, settings.choices(), model, load=self._models.__getitem__)
         self._source = self._pages()
         self._board = Board(settings.array.sensors)
-        self._all_observers: tuple[Observer, ...] = (self._recorder, self._board, *self._observers)
 
     def _pages(self) -> LiveSource | WatchedFolder:
         settings, source = self.settings, self.settings.source

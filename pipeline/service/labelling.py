@@ -130,7 +130,7 @@ def take_back(journal: Journal, number: int, given: Given) -> int:
 
 def moment_of_event(journal: Journal, number: int) -> Moment:
     """The segment of a decision, by its id."""
-    found = next((event for event in journal.events(after=number - 1, most=1) if event.id == number), None)
+    found = journal.event(number)
     if found is None or found.type != "decision":
         told = "there is no such event" if found is None else f"it is a {found.type}"
         raise UsageError(f"event {number} must be a decision, and {told}; give the id of a decision")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from rich.console import Console, Group
@@ -12,17 +13,13 @@ from rich.text import Text
 
 from pipeline.conditions import State
 from pipeline.errors import StorageError
-from pipeline.service.console import in_words
+from pipeline.service.console import COLOURS, TROUBLES, in_words, is_trouble
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 
 RUNNING, STALE, STOPPED = 0, 3, 4
 _STALE_SECONDS = 30.0
-_COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
-_TROUBLES = (
-    "source_trouble", "storage_read_only", "storage_low", "journal_replaced", "run_died", "clock_jumped",
-    "model_unusable", "retraining_failed", "challenger_refused", "label_refused", "settings_reloaded",
-)  # fmt: skip
+_MOST_TROUBLES = 8
 
 
 def status(state: StateDirectory) -> dict[str, Any]:
@@ -31,7 +28,8 @@ def status(state: StateDirectory) -> dict[str, Any]:
     try:
         with Journal(state.journal, read_only=True) as journal:
             beats = journal.rows("SELECT time, body FROM heartbeat")
-            troubles = [event.as_dict() for event in journal.events(types=_TROUBLES, most=8, newest_first=True)]
+            told = journal.events(types=[*TROUBLES, "settings_reloaded"], newest_first=True)
+            troubles = [event.as_dict() for event in islice((e for e in told if is_trouble(e.body)), _MOST_TROUBLES)]
             last = next(journal.events(types=["decision"], most=1, newest_first=True), None)
     except StorageError as error:
         return {"running": running, "code": STALE if running else STOPPED, "error": str(error)}
@@ -39,8 +37,7 @@ def status(state: StateDirectory) -> dict[str, Any]:
     if beats:
         age = (datetime.now(UTC) - datetime.fromisoformat(beats[0]["time"])).total_seconds()
         found |= {"beat_seconds_ago": round(age, 1), **json.loads(beats[0]["body"])}
-    if found.get("last_decision") and last is not None:
-        found["last_decision"] |= {"id": last.id, "time": last.time}
+    found["last_decision"] = last.as_dict() if last is not None and last.run == found.get("run") else None
     fresh = running and found.get("beat_seconds_ago", 0.0) < _STALE_SECONDS
     return found | {"code": RUNNING if fresh else STALE if running else STOPPED}
 
@@ -72,7 +69,7 @@ def _sensors(found: dict[str, Any]) -> Table:
         state = State(sensor["state"])
         table.add_row(
             str(sensor["sensor"]),
-            Text(state, style=_COLOURS[state]),
+            Text(state, style=COLOURS[state]),
             ", ".join(sensor["causes"]),
             "" if sensor["weight"] is None else f"{sensor['weight']:.2f}",
             "; ".join(sensor["cures"]),
@@ -91,7 +88,7 @@ def _numbers(found: dict[str, Any]) -> Table:
         "decisions": ", ".join(f"{count} {label}" for label, count in found["labels"].items()) or "none",
         "behind": f"{found['backlog_seconds']:.2f} s, {found['samples_lost']} samples lost",
         "memory": f"{found['resident_mb']:.0f} MB",
-        "learning": (found.get("learning") or "waits") if found["code"] == RUNNING else "broken off",
+        "learning": _learning(found),
     }
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
@@ -99,8 +96,13 @@ def _numbers(found: dict[str, Any]) -> Table:
     return table
 
 
+def _learning(found: dict[str, Any]) -> str:
+    under_way = found.get("learning")
+    return under_way or "waits" if found["code"] == RUNNING else "broken off" if under_way else "none"
+
+
 def _decision(last: dict[str, Any]) -> str:
-    mark = f"{last['time']} {last['id']} " if "id" in last else ""
+    mark = f"{last['time']} {last['id']} "
     if last["label"] is None:
         return f"{mark}undecided, {last['reason']}"
     return f"{mark}{last['label']}, probability {last['probability']:.2f}, {last['sensors_used']} sensors"

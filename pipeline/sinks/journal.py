@@ -206,6 +206,10 @@ class Journal:
             for row in self._connection.execute(f"{query} LIMIT ?", [*values, -1 if most is None else most]):
                 yield Stored(**{**dict(row), "body": json.loads(row["body"])})
 
+    def event(self, number: int) -> Stored | None:
+        """By its id."""
+        return next((event for event in self.events(after=number - 1, most=1) if event.id == number), None)
+
     @property
     def last_id(self) -> int:
         return int(self.rows("SELECT coalesce(max(id), 0) AS id FROM events")[0]["id"])
