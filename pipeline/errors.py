@@ -2,6 +2,7 @@
 
 GemmedError
 ├── UsageError      a command or a file that cannot be used as given
+│   └── NotFound    something that is named and not there
 ├── SettingsError   a setting outside its range
 ├── SourceError     sound that cannot be had
 ├── ModelError      a model that cannot be loaded or stored
@@ -15,6 +16,10 @@ class GemmedError(Exception):
 
 class UsageError(GemmedError):
     """A command or a file that cannot be used as given."""
+
+
+class NotFound(UsageError):
+    """Something that is named and not there."""
 
 
 class SettingsError(GemmedError):

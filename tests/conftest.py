@@ -6,9 +6,13 @@ import importlib
 import os
 import shutil
 from ctypes.util import find_library
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+ARRAY = Path(__file__).parents[1] / "fixtures" / "array"
 
 
 def component(name: str) -> ModuleType:
@@ -36,3 +40,27 @@ def library(name: str, package: str) -> None:
     if find_library(name) is None:
         message = f"lib{name} is not installed; apt-get install {package}"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    """One small model for all tests, trained as a user trains it on the eight recordings of the fixtures."""
+    from tests.test_cli import gemmed
+
+    out = tmp_path_factory.mktemp("models") / "first"
+    done = gemmed("train", str(ARRAY), "--labels", str(ARRAY / "labels.csv"), "--model", str(out), "--folds", "2")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def other_models(model, tmp_path_factory) -> list[Path]:
+    """Two more for the same array: one weighs its sensors as if each knew it all, one has never learned of sensor 1."""
+    from pipeline.learners.array_fusion import WeightedVotes
+    from pipeline.training.model import Model
+
+    first, directory = Model.load(model), tmp_path_factory.mktemp("models")
+    other = 1.0 if first.votes.dependence < 0.5 else 0.0
+    replace(first, votes=WeightedVotes(other)).save(directory / "weighing")
+    replace(first, machines=(None, *first.machines[1:])).save(directory / "deaf")
+    return [directory / "weighing", directory / "deaf"]

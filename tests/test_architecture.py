@@ -53,6 +53,7 @@ MAY_IMPORT = {
         "training",
         "workers",
     },
+    "web": {"conditions", "errors", "events", "grid", "health", "service", "sinks", "stages", "training"},
     "reproduction": {
         "errors",
         "events",

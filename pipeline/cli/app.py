@@ -114,7 +114,9 @@ def chosen_settings(config: Path | None, state: Path | None) -> Settings:
     settings = read_settings(config)
     if state is None:
         return settings
-    chosen = settings.model_copy(update={"storage": settings.storage.model_copy(update={"directory": state})})
+    chosen = settings.model_copy(
+        update={"storage": settings.storage.model_copy(update={"directory": state.absolute()})}
+    )
     chosen._path = settings.path
     return chosen
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -23,6 +24,7 @@ from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
 from pipeline.protocols import Source
 from pipeline.service.board import Board
+from pipeline.service.companion import Companion
 from pipeline.service.doors import door, folder, patience
 from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.learning import Learning, Shadowed, Swap
@@ -38,6 +40,7 @@ from pipeline.service.settings import (
     differences,
     effective,
     read_settings,
+    without_secrets,
 )
 from pipeline.service.state import StateDirectory, new_run
 from pipeline.service.switching import Hearing, Switching
@@ -47,6 +50,7 @@ from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
 
 _BEAT_SECONDS = 5.0
+_TELL_SECONDS = 0.5
 _RECENT = 1000
 
 
@@ -68,7 +72,8 @@ class Daemon:
         self._inbox: deque[Notice] = deque(maxlen=_RECENT)
         self._reload = False
         self._why_stopped = "the source ended"
-        self._beaten_at = self._fed_at = 0.0
+        self._beaten_at = self._fed_at = self._told_at = 0.0
+        self._companions: list[Companion] = []
         self._models: dict[str, Model] = {}
         self._next: tuple[Hearing, Model | None] | None = None
 
@@ -117,6 +122,8 @@ class Daemon:
         self._chain = Switching(hearing, settings.choices(), model, load=self._models.__getitem__)
         self._source = self._pages()
         self._board = Board(settings.array.sensors)
+        self._companions = companions(settings, self.run_name)
+        stack.callback(self._dismiss_companions)
 
     def _pages(self) -> LiveSource | WatchedFolder:
         settings, source = self.settings, self.settings.source
@@ -144,7 +151,8 @@ class Daemon:
         for died in _runs_that_died(self._recorder.journal):
             self._recorder.observe(Notice(NoticeKind.RUN_DIED, {"run_that_died": died}))
             log.warning("an earlier run ended without a word", run_that_died=died)
-        details = {"version": __version__, "pid": os.getpid(), "settings": effective(self.settings)}
+        settings = without_secrets(effective(self.settings))
+        details = {"version": __version__, "pid": os.getpid(), "settings": settings}
         self._recorder.observe(Notice(NoticeKind.RUN_STARTED, json.loads(json.dumps(details, default=str))))
         self._recorder.commit()
 
@@ -232,6 +240,9 @@ class Daemon:
         self._housekeeper.budget_bytes = settings.storage.budget_bytes
         self._housekeeper.least_free_bytes = settings.storage.least_free_bytes
         self._learning.settings = settings
+        if _outside(settings) != _outside(before):
+            self._dismiss_companions()
+            self._companions = companions(settings, self.run_name)
         if settings.array.mask != before.array.mask:
             trusted = [sensor + 1 not in settings.array.mask for sensor in range(settings.array.sensors)]
             yield TrustChanged(self._source.position, np.array(trusted))
@@ -245,6 +256,9 @@ class Daemon:
         if watched and now - self._fed_at > watched / 4:
             self._fed_at = now
             self._notifier.alive()
+        if self._companions and now - self._told_at > _TELL_SECONDS:
+            self._told_at = now
+            self._tell_companions()
         if now - self._beaten_at < _BEAT_SECONDS or self._recorder.read_only:
             return
         self._beaten_at = now
@@ -256,9 +270,19 @@ class Daemon:
         except StorageError as error:
             log.warning("the status cannot be stored", why=str(error))
 
+    def _tell_companions(self) -> None:
+        snapshot = json.dumps({"status": self._status(), "last_id": self._recorder.last_id}).encode()
+        for companion in self._companions:
+            companion.tell(snapshot)
+
+    def _dismiss_companions(self) -> None:
+        for companion in self._companions:
+            companion.stop()
+
     def _status(self) -> dict[str, Any]:
         return {
             "run": self.run_name,
+            "time": utc(datetime.now(UTC)),
             "pid": os.getpid(),
             "version": __version__,
             "source": self.settings.source.kind,
@@ -279,6 +303,22 @@ class Daemon:
         self._beaten_at = 0.0
         self._beat()
         log.info("stopped", **details)
+
+
+def companions(settings: Settings, run: str) -> list[Companion]:
+    """Those that the settings ask for."""
+    modules = []
+    if settings.web.enabled:
+        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+            log.warning("there is no dashboard", cure="pip install 'gemmed[web]', or [web] enabled = false")
+        else:
+            modules.append("pipeline.web")
+    return [Companion(module, settings, run) for module in modules]
+
+
+def _outside(settings: Settings) -> tuple[object, ...]:
+    """What companions depend on; they read it once."""
+    return (settings.web,)
 
 
 class _Steered:

@@ -41,6 +41,8 @@ class Recorder:
         self._read_only_since: float | None = None
         self._tried_at = 0.0
         self._lost = 0
+        self.last_id = self.journal.last_id
+        """Of the events that are stored, by whomever it was when this began, by this since then."""
         if replaced is not None:
             self.observe(Notice(NoticeKind.JOURNAL_REPLACED, replaced))
 
@@ -103,6 +105,7 @@ class Recorder:
             ids = self.journal.add(entries)
         self._waiting.clear()
         self._statements.clear()
+        self.last_id = max([self.last_id, *ids])
         for number, entry in zip(ids, entries, strict=True):
             for show in self._show:
                 show({"id": number, "run": entry.run, "time": entry.told_at, **entry.body})

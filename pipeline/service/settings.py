@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -38,7 +39,7 @@ TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
 Overload: TypeAlias = Literal["drop_oldest", "wait"]
 
 _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
-_NOW_TABLES = {"labels", "training"}
+_NOW_TABLES = {"labels", "training", "web"}
 _NEXT_RECORDING_TABLES = {"decisions"}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
 
@@ -74,6 +75,23 @@ def _checked_address(address: str) -> str:
             "rule", 'must be "-", "tcp://host:port" or "tcp://host:port?listen"; write it like one of them'
         )
     return address
+
+
+def _checked_host_and_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 2**16) or (":" in host) != bracketed:
+        raise PydanticCustomError(
+            "rule", 'must be a host and a port; write for example "127.0.0.1:8780" or "[::1]:8780"'
+        )
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 Seconds: TypeAlias = Annotated[float, Field(ge=0), DURATION]
@@ -253,6 +271,49 @@ class Log(Table):
     format: Literal["auto", "text", "json"] = "auto"
 
 
+class Token(Table):
+    """Who may use the dashboard from where a token is asked for: `gemmed token` makes one and shows what to write."""
+
+    name: Text
+    role: Literal["viewer", "operator"] = "viewer"
+    hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Web(Table):
+    """The dashboard, its API and the metrics; on this machine only unless there are tokens."""
+
+    enabled: bool = True
+    address: Annotated[Text, AfterValidator(_checked_host_and_port)] = "127.0.0.1:8780"
+    hosts: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)] = ()
+    certificate: PathBeside | None = None
+    key: PathBeside | None = None
+    tokens: Annotated[tuple[Token, ...], BeforeValidator(_as_tuple)] = ()
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://{self.address}"
+
+    @model_validator(mode="after")
+    def _complete(self) -> Web:
+        if (self.certificate is None) != (self.key is None):
+            raise _contradiction("certificate", "and key belong together; give both or none")
+        if len({token.name for token in self.tokens}) < len(self.tokens):
+            raise _contradiction("tokens", "must have names that differ; rename one")
+        if self.enabled and not _is_loopback(self.host) and not self.tokens:
+            raise _contradiction(
+                "address", "lets other machines in, which needs tokens; make one with gemmed token, or use 127.0.0.1"
+            )
+        return self
+
+
 class Settings(Table):
     """All of them; `path` is the file they were read from, which does not make them different."""
 
@@ -265,6 +326,7 @@ class Settings(Table):
     storage: Storage = Storage()
     labels: Labels = Labels()
     training: Training = Training()
+    web: Web = Web()
     log: Log = Log()
     _path: Path | None = PrivateAttr(None)
 
@@ -325,6 +387,20 @@ def effective(settings: Settings) -> dict[str, dict[str, Any]]:
     return {name: dict(_written(table)) for name, table in settings}
 
 
+def settings_of(written: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Those that `effective` gave."""
+    tables = {
+        name: {key: value for key, value in table.items() if value is not None} for name, table in written.items()
+    }
+    return _checked(tables, Path("/"), "", "settings of the daemon")
+
+
+def without_secrets(written: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What `effective` gave, for people and records: who may come in, not how he is known."""
+    tokens = [{key: value for key, value in one.items() if key != "hash"} for one in written["web"]["tokens"]]
+    return written | {"web": written["web"] | {"tokens": tokens}}
+
+
 def as_toml(settings: Settings) -> str:
     """A file that gives these settings."""
     return "\n".join(
@@ -336,10 +412,13 @@ def as_toml(settings: Settings) -> str:
 
 def differences(before: Settings, after: Settings) -> list[Difference]:
     """What changed, in the order of the file."""
-    old, new = _flat(before), _flat(after)
-    keys = list(dict.fromkeys([*old, *new]))
+    written = effective(before), effective(after)
+    old, new = map(_flat, written)
+    shown_old, shown_new = (_flat(without_secrets(one)) for one in written)
     return [
-        Difference(key, old.get(key), new.get(key), _takes_effect(key)) for key in keys if old.get(key) != new.get(key)
+        Difference(key, shown_old.get(key), shown_new.get(key), _takes_effect(key))
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
     ]
 
 
@@ -396,12 +475,12 @@ def _written(table: Table) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, Path):
             value = str(value)
         elif isinstance(value, tuple):
-            value = list(value)
+            value = [dict(_written(one)) if isinstance(one, Table) else one for one in value]
         yield key_of(name, fields[name]), value
 
 
-def _flat(settings: Settings) -> Mapping[str, Any]:
-    return {f"{name}.{key}": value for name, table in effective(settings).items() for key, value in table.items()}
+def _flat(written: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {f"{name}.{key}": value for name, table in written.items() for key, value in table.items()}
 
 
 def _takes_effect(key: str) -> TakesEffect:

@@ -214,3 +214,32 @@ class SoundStore:
         if len(samples) != last - first:
             raise SourceError(f"{file} is shorter than the journal says; restore it from a copy")
         return np.ascontiguousarray(samples.T)
+
+
+def raw_tail(
+    directory: Path, n_sensors: int, *, after: int | None, most: int
+) -> tuple[int, Samples, tuple[bool, ...]] | None:
+    """The newest of what a recording's raw piece holds while somebody writes it, from a sample on; none if nothing new.
+
+    First sample, (sensors, time), and who delivered. The end of a piece that was finished meanwhile is missed: this is
+    for watching, not for keeping.
+    """
+    for file in sorted(directory.glob("*.part"), reverse=True):
+        match = _PART.fullmatch(file.name)
+        if match is None:
+            continue
+        start, kind, bits = int(match[1]), _TYPES[match[2]], int(match[3])
+        width = n_sensors * kind.itemsize
+        try:
+            stop = start + file.stat().st_size // width
+            first = max(start, stop - most, after or 0)
+            raw = np.fromfile(file, kind, max(0, stop - first) * n_sensors, offset=(first - start) * width)
+        except FileNotFoundError:
+            continue
+        if not len(raw):
+            return None
+        samples = raw.reshape(-1, n_sensors).T.astype(np.float32)
+        if kind == _TYPES["s16"]:
+            samples /= np.float32(_FULL_SCALE)
+        return first, samples, tuple(bool(bits >> sensor & 1) for sensor in range(n_sensors))
+    return None

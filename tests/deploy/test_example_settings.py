@@ -37,8 +37,12 @@ UNSET = {
     "training.recordings",
     "training.labels",
     "training.classes",
+    "web.certificate",
+    "web.key",
 }
 """What has no default, and is shown with a value that it might have."""
+TOGETHER = ("training.recordings", "training.labels", "web.certificate", "web.key")
+"""What cannot be given alone."""
 
 
 def shown(kind: str) -> dict[str, tuple[str, str]]:
@@ -81,8 +85,8 @@ def test_what_is_shown_can_be_written_and_is_the_default(kind, tmp_path):
     for name, (value, comment) in shown(kind).items():
         table, key = name.split(".")
         assert comment.startswith("not set: ") == (name in UNSET), name
-        if name in ("source.path", "training.recordings", "training.labels", "storage.directory"):
-            continue  # the first and last are given above, the others go together: see below
+        if name in ("source.path", "storage.directory", *TOGETHER):
+            continue  # the first two are given above
         path.write_text(begin + f"{key} = {value}\n" if table == "source" else f"{begin}[{table}]\n{key} = {value}\n")
         read = read_settings(path)
         assert (read == default) == (name not in UNSET), name
@@ -97,3 +101,11 @@ def test_the_recordings_and_labels_shown_go_together(tmp_path):
     assert training.recordings is not None
     assert training.labels is not None
     assert training.labels.parent == training.recordings
+
+
+def test_the_certificate_and_key_shown_go_together(tmp_path):
+    path = tmp_path / "gemmed.toml"
+    path.write_text(
+        "[web]\n" + "".join(f"{name} = {shown('pcm')[f'web.{name}'][0]}\n" for name in ("certificate", "key"))
+    )
+    assert read_settings(path).web.url == "https://127.0.0.1:8780"

@@ -36,6 +36,8 @@ def settings(
     ]
     if "[training]" not in more:
         parts.append(f"[training]\n{training}")
+    if "[web]" not in more:
+        parts.append("[web]\nenabled = false")
     if "[buffer]" not in more:
         parts.append('[buffer]\noverload = "wait"')
     file.write_text("\n".join([*parts, more]) + "\n")

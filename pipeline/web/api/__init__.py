@@ -1,0 +1,7 @@
+"""The API, a module for each thing that can be asked about."""
+
+from __future__ import annotations
+
+from pipeline.web.api import events, settings, sound, status
+
+ROUTERS = (status.router, events.router, sound.router, settings.router)

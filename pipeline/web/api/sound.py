@@ -1,0 +1,46 @@
+"""Sound that is kept, and pictures of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from pipeline.web.context import TheContext
+from pipeline.web.schemas import Spectrogram
+from pipeline.web.sounds import as_spectrogram, as_wav, stretch
+
+router = APIRouter(prefix="/api/v1", tags=["sound"])
+
+Recording = Annotated[str, Path(max_length=200, description="The name of a recording, as events tell it.")]
+Start = Annotated[int, Query(ge=0, le=2**62, description="The first sample.")]
+Stop = Annotated[int, Query(ge=1, le=2**62, description="The sample behind the last.")]
+Sensor = Annotated[int | None, Query(ge=1, le=64, description="Counted from 1; all if none is given.")]
+
+
+@router.get(
+    "/sound/{recording}",
+    response_class=Response,
+    responses={200: {"content": {"audio/wav": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def sound(
+    context: TheContext,
+    recording: Recording,
+    start: Start,
+    stop: Stop,
+    sensor: Sensor = None,
+    normalise: Annotated[bool, Query(description="As loud as it can be.")] = False,
+) -> Response:
+    """A stretch of a recording as WAV."""
+    wav = as_wav(stretch(context, recording, start, stop), sensor, normalise=normalise)
+    # What was heard never changes.
+    return Response(wav, media_type="audio/wav", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@router.get("/spectrogram/{recording}")
+def spectrogram(
+    context: TheContext, recording: Recording, start: Start, stop: Stop, sensor: Sensor = None
+) -> Spectrogram:
+    """The same as a picture."""
+    return as_spectrogram(stretch(context, recording, start, stop), sensor)

@@ -1,0 +1,40 @@
+"""How things stand, once or all the time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from pipeline.web.context import TheContext
+from pipeline.web.schemas import Status
+
+router = APIRouter(prefix="/api/v1", tags=["status"])
+_STALE_SECONDS = 15.0
+
+
+@router.get("/status")
+async def status(context: TheContext) -> Status:
+    """The latest that the daemon told."""
+    age = context.live.age_seconds
+    running = age is not None and age < _STALE_SECONDS
+    return Status(running=running, age_seconds=None if age is None else round(age, 2), status=context.live.status)
+
+
+@router.get(
+    "/stream",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream(
+    context: TheContext,
+    spectrogram: Annotated[bool, Query(description="Also columns of the live spectrogram.")] = False,
+    last_event_id: Annotated[int | None, Header(ge=0, description="The newest event that is known.")] = None,
+) -> StreamingResponse:
+    """Server-sent events: `status` every second, `events` as they are stored, `columns` of sound if asked for.
+
+    An `events` message has the id of its last event; a browser that comes back gives it, and gets what it missed.
+    """
+    told = context.live.stream(after=last_event_id, spectrogram=spectrogram)
+    return StreamingResponse(told, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

@@ -1,0 +1,71 @@
+"""All routes together, and what holds for every one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from pipeline import __version__
+from pipeline.errors import GemmedError, NotFound, StorageError, UsageError
+from pipeline.web import api
+from pipeline.web.context import Context
+from pipeline.web.schemas import Problem
+from pipeline.web.security import Guard
+
+_STATIC = Path(__file__).parent / "static"
+_PAGES = ("/", "/timeline", "/review", "/models", "/sensors/{number}", "/settings")
+
+
+def create_app(context: Context) -> FastAPI:
+    app = FastAPI(
+        title="gemmed",
+        version=__version__,
+        description="One array of sensors: what it hears, whom it believes and why, and what it learns.",
+        # The pages that come with FastAPI load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        responses={code: {"model": Problem} for code in (400, 401, 403, 404, 422, 429, 503)},
+    )
+    app.state.context = context
+    for router in api.ROUTERS:
+        app.include_router(router)
+    for path in _PAGES:
+        app.add_api_route(path, _page, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.add_exception_handler(GemmedError, _curable)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_middleware(Guard, settings=context.settings)
+    return app
+
+
+async def _page() -> FileResponse:
+    """Every page is the same file; its script shows what the address asks for."""
+    return FileResponse(_STATIC / "index.html")
+
+
+def _problem(code: int, message: str, headers: Any = None) -> Response:
+    return JSONResponse({"error": message}, code, headers)
+
+
+async def _curable(request: Request, error: Exception) -> Response:
+    codes = {NotFound: 404, UsageError: 400, StorageError: 503}
+    return _problem(next((code for kind, code in codes.items() if isinstance(error, kind)), 503), str(error))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+    return _problem(422, f"{'; '.join(told)}; see /openapi.json for what may be asked")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _problem(error.status_code, f"{request.url.path}: {error.detail}", error.headers)

@@ -1,0 +1,44 @@
+"""What every request may need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from pipeline.service.settings import Settings
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Journal
+from pipeline.web.live import Live
+
+
+class Context:
+    """One served state directory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.state = StateDirectory(settings.storage.directory)
+        self.live = Live(self.state)
+        self.started_at = time.time()
+
+    @contextmanager
+    def reading(self) -> Iterator[Journal]:
+        """The journal, for one request in its own thread."""
+        with Journal(self.state.journal, read_only=True) as journal:
+            yield journal
+
+    @contextmanager
+    def writing(self) -> Iterator[Journal]:
+        """The same for what must survive whatever happens next."""
+        with Journal(self.state.journal, durable=True) as journal:
+            yield journal
+
+
+def _context(request: Request) -> Any:
+    return request.app.state.context
+
+
+TheContext = Annotated[Context, Depends(_context)]

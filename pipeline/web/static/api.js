@@ -1,0 +1,37 @@
+// Questions to the server. An answer is JSON; an error carries the server's own words.
+
+export class Problem extends Error {
+  constructor(message, code) {
+    super(message);
+    this.code = code;
+  }
+}
+
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(`/api/v1${path}`, { credentials: "same-origin", ...options });
+  } catch {
+    throw new Problem("The server does not answer; it may be restarting.", 0);
+  }
+  const body = await answer.json().catch(() => null);
+  if (answer.status === 401 && location.pathname !== "/login") {
+    location.assign(`/login?next=${encodeURIComponent(location.pathname)}`);
+  }
+  if (!answer.ok) throw new Problem(body?.error ?? `The server answered ${answer.status}.`, answer.status);
+  return body;
+}
+
+const query = (values) => {
+  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
+  return given.length ? `?${new URLSearchParams(given.flatMap(([key, value]) => [value].flat().map((one) => [key, one])))}` : "";
+};
+
+export const get = (path, values = {}, options = {}) => ask(path + query(values), options);
+
+/** Changes carry a header that no foreign page can send. */
+export const post = (path, body = {}, method = "POST") =>
+  ask(path, { method, headers: { "Content-Type": "application/json", "X-Gemmed": "dashboard" }, body: JSON.stringify(body) });
+
+export const soundAddress = (recording, start, stop, sensor = null) =>
+  `/api/v1/sound/${encodeURIComponent(recording)}${query({ start, stop, sensor, normalise: true })}`;

@@ -1,0 +1,74 @@
+// Which page is shown; and whether what it shows is alive.
+
+import { el, failed, loading, replace } from "./dom.js";
+import * as live from "./live.js";
+
+const PAGES = [
+  [/^\/$/, "now", "Now"],
+  [/^\/timeline$/, "timeline", "Timeline"],
+  [/^\/review$/, "review", "Review"],
+  [/^\/models$/, "models", "Models"],
+  [/^\/sensors\/(\d+)$/, "sensor", "Sensor"],
+  [/^\/settings$/, "settings", "Settings"],
+];
+const CONNECTION = {
+  connecting: "connecting …",
+  live: "live",
+  reconnecting: "disconnected, trying again …",
+  silent: "connected, but the daemon is silent",
+};
+
+const root = document.querySelector("#page");
+let leave = null;
+let shown = 0;
+
+async function show(path = location.pathname) {
+  const mine = ++shown;
+  leave?.();
+  leave = null;
+  const [, name, title] = PAGES.find(([pattern]) => pattern.test(path)) ?? PAGES[0];
+  const found = path.match(PAGES.find(([pattern]) => pattern.test(path))?.[0] ?? /^\/$/) ?? [];
+  document.title = `${title} · gemmed`;
+  root.dataset.page = name;
+  for (const link of document.querySelectorAll("nav a")) {
+    const same = link.getAttribute("href").split("/")[1] === path.split("/")[1];
+    if (same) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  replace(root, el("h1", {}, title), loading("the page"));
+  try {
+    const page = await import(`./pages/${name}.js`);
+    if (mine !== shown) return;
+    live.connect({ spectrogram: page.spectrogram ?? false });
+    const left = await page.show(root, ...found.slice(1));
+    if (mine === shown) leave = left;
+    else left?.();
+  } catch (error) {
+    if (mine === shown) replace(root, el("h1", {}, title), failed(error, () => show(path)));
+  }
+}
+
+/** Go to another page without losing the connection. */
+export function go(path) {
+  history.pushState({}, "", path);
+  show();
+  root.focus();
+  scrollTo(0, 0);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href^='/']");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const path = link.getAttribute("href").split("?")[0];
+  if (link.hasAttribute("download") || !PAGES.some(([pattern]) => pattern.test(path))) return;
+  event.preventDefault();
+  go(link.getAttribute("href"));
+});
+addEventListener("popstate", () => show());
+
+live.on("connection", (state) => {
+  const told = document.querySelector("#connection");
+  told.dataset.state = state;
+  told.textContent = CONNECTION[state];
+});
+show();

@@ -1,0 +1,50 @@
+// Elements, and how values are written.
+
+/** An element: el("p.warning", { title: "why" }, "text", other). Text is always text, never markup. */
+export function el(name, attributes = {}, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElement(tag);
+  if (classes.length) made.className = classes.join(" ");
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "data") Object.assign(made.dataset, value);
+    else if (key in made && key !== "list" && typeof value !== "string") made[key] = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+export const replace = (root, ...children) => root.replaceChildren(...children.flat(Infinity).filter(Boolean));
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** Local time of an ISO 8601 text, to the second. */
+export function clock(iso) {
+  const at = new Date(iso);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+export function day(iso) {
+  const at = new Date(iso);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
+/** How long, in words: 48 s, 12 min, 3 h, 5 d. */
+export function long(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+export const percent = (share) => (share === null || share === undefined ? "–" : `${Math.round(100 * share)} %`);
+export const words = (name) => String(name).replaceAll("_", " ");
+
+/** Designed, not accidental: what a page shows while it has nothing to show. */
+export const loading = (what) => el("p.loading", { role: "status" }, `Loading ${what} …`);
+export const empty = (title, ...cure) => el("div.empty", {}, el("h2", {}, title), el("p", {}, ...cure));
+export const failed = (error, again) =>
+  el("div.failed", { role: "alert" }, el("h2", {}, "This could not be loaded"), el("p", {}, error.message),
+    again && el("button", { type: "button", onclick: again }, "Try again"));

@@ -1,0 +1,59 @@
+// The one connection of a page: server-sent events, and what is to be thought of them.
+
+const STALE_MS = 15000;
+const listeners = new Map();
+let source = null;
+let withSpectrogram = false;
+let heardAt = 0;
+let lastId = 0;
+let state = "connecting";
+
+/** Kinds: "status", "events", "columns" as the server tells them, and "connection" with its state. Returns how to stop. */
+export function on(kind, listener) {
+  if (!listeners.has(kind)) listeners.set(kind, new Set());
+  listeners.get(kind).add(listener);
+  if (kind === "connection") listener(state);
+  return () => listeners.get(kind).delete(listener);
+}
+
+const tell = (kind, value) => listeners.get(kind)?.forEach((listener) => listener(value));
+
+function become(next) {
+  if (next === state) return;
+  state = next;
+  tell("connection", state);
+}
+
+/** Open the connection, or change what comes through it. */
+export function connect({ spectrogram = false } = {}) {
+  if (source && spectrogram === withSpectrogram && source.readyState !== EventSource.CLOSED) return;
+  source?.close();
+  withSpectrogram = spectrogram;
+  open();
+}
+
+function open() {
+  source = new EventSource(`/api/v1/stream${withSpectrogram ? "?spectrogram=true" : ""}`);
+  source.onopen = () => heard();
+  source.onerror = () => {
+    become("reconnecting");
+    // A server that answered with an error ends the connection for good; we do not give up.
+    if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
+  };
+  source.addEventListener("status", (message) => { heard(); tell("status", JSON.parse(message.data)); });
+  source.addEventListener("columns", (message) => tell("columns", JSON.parse(message.data)));
+  source.addEventListener("events", (message) => {
+    const fresh = JSON.parse(message.data).filter((event) => event.id > lastId);
+    if (fresh.length) lastId = fresh.at(-1).id;
+    if (fresh.length) tell("events", fresh);
+  });
+}
+
+function heard() {
+  heardAt = Date.now();
+  become("live");
+}
+
+setInterval(() => {
+  if (state === "live" && Date.now() - heardAt > STALE_MS) become("silent");
+}, 1000);

@@ -1,0 +1,152 @@
+"""A daemon with a dashboard, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.service.registry import Origin, Registry, Status
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Journal
+from pipeline.training.model import Model
+from tests.conftest import component, program
+from tests.service.live import settings
+
+PATIENCE = 60.0
+SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(found: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Ask again and again until there is an answer."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if (answer := found()) not in (None, False):
+            return answer
+        time.sleep(0.05)  # between two questions, not instead of an answer
+    raise AssertionError(f"{what}: not within {patience} s")
+
+
+class Dashboard:
+    """A `gemmed run` that serves pages; killed and started again at will."""
+
+    def __init__(self, directory: Path, model: Path | None, *, more: str = "", source: str = SIMULATED) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        web = f'[web]\naddress = "127.0.0.1:{self.port}"\n'
+        self.config = settings(directory, model=model, source=source, more=web + more)
+        self.state = StateDirectory(directory / "state")
+        self._log = (directory / "daemon.log").open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
+        )
+        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def close(self) -> None:
+        self.stop(signal.SIGKILL)
+        self._log.close()
+
+    def answer(self, path: str) -> dict[str, Any]:
+        """JSON of an address; nothing while nobody answers."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return dict(json.load(answer))
+        except (urllib.error.HTTPError, OSError, ValueError):
+            return {}
+
+    def status(self) -> dict[str, Any]:
+        return self.answer("/api/v1/status").get("status") or {}
+
+    def journal(self) -> Journal:
+        return Journal(self.state.journal, read_only=True)
+
+    def register(self, *models: Path) -> list[str]:
+        """More models to choose from; their names."""
+        with Journal(self.state.journal) as journal:
+            registry = Registry(self.state.models, journal)
+            return [
+                registry.add(Model.load(path), origin=Origin.GIVEN, status=Status.RETIRED, why="for choice").name
+                for path in models
+            ]
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory, model, other_models) -> Iterator[Dashboard]:
+    """A simulated array of which the sensors fail now and then, with a model that decides and two to choose from."""
+    made = Dashboard(tmp_path_factory.mktemp("dashboard"), model)
+    made.start()
+    try:
+        made.register(*other_models)
+        until(lambda: made.status().get("decisions"), "the first decision")
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, which must not call anybody by itself."""
+    sync_api = component("playwright.sync_api")
+    options = [
+        "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required",
+    ]  # fmt: skip
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program("chromium"), args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser, dashboard) -> Iterator[Any]:
+    """A fresh page; it fails the test if it complains, or asks anybody else for anything."""
+    context = browser.new_context(base_url=dashboard.url, viewport={"width": 1200, "height": 800})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((dashboard.url, "data:", "blob:"))
+            else complaints.append(f"asks {request.url}")
+        ),
+    )
+    page.complaints = complaints
+    yield page
+    context.close()
+    assert not complaints
