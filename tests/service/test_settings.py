@@ -178,7 +178,8 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         ("[storge]", "line 1: storge is not known; did you mean storage?"),
         (
             'path = "x"',
-            "line 1: path is not known; known are array, source, buffer, decisions, storage, labels, training, web, log",
+            "line 1: path is not known; known are array, source, buffer, decisions, storage, labels, training, web, "
+            "log",
         ),
         ("storage = 3", "line 1: storage = 3 must be a table; write [storage] and its settings below"),
         (
