@@ -56,16 +56,29 @@ def learn(state: Path, site: dict[str, Any], *, background: bool = False) -> sub
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 class Daemon:
     """A `gemmed run` that is fed, and when each of its decisions could be read."""
 
     def __init__(
-        self, directory: Path, *, rate_hz: int = RATE, overload: str = "drop_oldest", keep: str = "all"
+        self,
+        directory: Path,
+        *,
+        rate_hz: int = RATE,
+        overload: str = "drop_oldest",
+        keep: str = "all",
+        web: str = "enabled = false",
     ) -> None:
         config = directory / "gemmed.toml"
         config.write_text(
             f'[array]\nrate = "{rate_hz} Hz"\n[source]\nkind = "pcm"\n[buffer]\noverload = "{overload}"\n'
             f'[storage]\ndirectory = "state"\nbudget = "2 GB"\nsound = "{keep}"\n[training]\nenabled = false\n'
+            f"[web]\n{web}\n"
         )
         command = [sys.executable, "-m", "pipeline.cli", "run", "--events", "--config", str(config)]
         self.process = subprocess.Popen(
@@ -93,8 +106,7 @@ class Daemon:
             view = view[self.process.stdin.write(view) :]
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self.process.pid)
 
     def resident_mb(self) -> float:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
