@@ -38,7 +38,7 @@ def until(found: Callable[[], Any], what: str, patience: float = PATIENCE) -> An
     """Ask again and again until there is an answer."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        if (answer := found()) not in (None, False):
+        if answer := found():
             return answer
         time.sleep(0.05)  # between two questions, not instead of an answer
     raise AssertionError(f"{what}: not within {patience} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
@@ -16,3 +17,15 @@ def test_every_page_loads_and_says_that_it_is_live(page, path, title):
     page.wait_for_selector(f"main h1:has-text('{title}')")
     assert page.title() == f"{title} · gemmed"
     assert re.fullmatch(title, page.inner_text("nav a[aria-current=page]"))
+
+
+def test_a_killed_daemon_shows_as_disconnected_and_comes_back(page, dashboard):
+    page.goto("/")
+    page.wait_for_selector("#connection[data-state=live]")
+    dashboard.stop(signal.SIGKILL)
+    page.wait_for_selector("#connection[data-state=reconnecting]")
+    assert "disconnected" in page.inner_text("#connection")
+    dashboard.start()
+    page.wait_for_selector("#connection[data-state=live]")
+    # The browser itself tells of connections that were refused; nothing else may be wrong.
+    page.complaints[:] = [one for one in page.complaints if "ERR_CONNECTION" not in one and "ERR_INCOMPLETE" not in one]

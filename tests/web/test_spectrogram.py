@@ -1,0 +1,88 @@
+"""Sound as a picture, against sines of which everything is known."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from pipeline.events import Block
+from pipeline.sinks.sound import Spool, raw_tail
+from pipeline.web.listening import Listener
+from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, N_BANDS, bands, columns
+
+RATE = 8000
+
+
+@pytest.fixture
+def spool(tmp_path):
+    made = Spool(tmp_path, piece_seconds=60.0, finished=lambda part: None)
+    made.begin("r", RATE)
+    yield made
+    made.finish()
+
+
+def sine(hz: float, amplitude: float, seconds: float = 1.0) -> np.ndarray:
+    return (amplitude * np.sin(2 * np.pi * hz * np.arange(round(seconds * RATE)) / RATE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("hz", [120.0, 500.0, 1000.0, 3000.0])
+def test_a_tone_is_brightest_in_the_band_of_its_frequency(hz):
+    made = columns(sine(hz, 0.1)[None], RATE)
+    brightest = made[0].argmax(axis=1)
+    centres = bands(RATE).edges_hz
+    assert (abs(np.log(centres[brightest] / hz)) <= np.log(centres[1] / centres[0])).all()
+
+
+def test_a_tone_that_fills_one_bin_of_one_band_has_its_level():
+    """Low bands are a single bin wide; a sine of full scale there has 0 dB, one of a tenth 20 dB less."""
+    hz = float(np.fft.rfftfreq(bands(RATE).length, 1 / RATE)[6])
+    for amplitude, decibels in ((0.3, -10.46), (0.01, -40.0), (0.0001, -80.0)):
+        byte = columns(sine(hz, amplitude)[None], RATE)[0].max()
+        shown = FLOOR_DB + int(byte) * (CEILING_DB - FLOOR_DB) / 255
+        # A band may share its bin with its neighbour, which takes at most half of it.
+        assert decibels - 3.3 <= shown <= decibels + 0.3
+
+
+def test_silence_is_black_and_every_column_has_every_band():
+    made = columns(np.zeros((2, RATE), np.float32), RATE)
+    assert made.shape == (2, 19, N_BANDS)
+    assert not made.any()
+    assert columns(np.zeros((2, 10), np.float32), RATE).shape == (2, 0, N_BANDS)
+
+
+def test_a_click_is_seen_when_it_happens():
+    sound = np.zeros((1, RATE), np.float32)
+    sound[0, 4000] = 1.0
+    bright = np.flatnonzero(columns(sound, RATE)[0].max(axis=1))
+    hop = bands(RATE).hop
+    assert all(column * hop <= 4000 < (column + 2) * hop for column in bright)
+    assert len(bright)
+
+
+def test_what_is_being_written_is_seen_as_the_whole_is(tmp_path, spool):
+    """Columns that come piece by piece are those of the sound as a whole."""
+    rng = np.random.default_rng(0)
+    sound = np.rint(3000 * rng.standard_normal((3, 6 * RATE))).clip(-32768, 32767).astype(np.float32) / 32768
+    listener, found = Listener(tmp_path), []
+    for start in range(0, sound.shape[1], 3000):
+        spool.write(Block(start, sound[:, start : start + 3000], np.ones(3, np.bool_)))
+        if (told := listener.heard("r", RATE, 3)) is not None:
+            data = np.frombuffer(base64.b64decode(told["data"]), np.uint8).reshape(3, -1, N_BANDS)
+            found.append((told["start_sample"] // told["hop"], data))
+    assert found[0][0] == 0
+    expected = columns(sound, RATE)
+    for first, data in found:
+        assert (data == expected[:, first : first + data.shape[1]]).all()
+    assert sum(data.shape[1] for _, data in found) == expected.shape[1]
+
+
+def test_the_tail_tells_who_delivered_and_only_what_is_new(tmp_path, spool):
+    spool.write(Block(0, np.full((2, 100), 0.25, np.float32), np.array([True, False])))
+    first, samples, delivered = raw_tail(tmp_path / "r", 2, after=None, most=1000)
+    assert (first, delivered) == (0, (True, False))
+    assert (samples[0] == 0.25).all()
+    assert raw_tail(tmp_path / "r", 2, after=100, most=1000) is None
+    assert raw_tail(tmp_path / "r", 2, after=40, most=10)[0] == 90
+    assert raw_tail(tmp_path / "nothing", 2, after=None, most=10) is None

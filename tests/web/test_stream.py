@@ -1,0 +1,106 @@
+"""Server-sent events: what a page is told while it looks, and after it was away."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.web.conftest import PATIENCE, until
+
+
+@contextmanager
+def stream(dashboard, path: str = "/api/v1/stream", **headers: str) -> Iterator[Iterator[tuple[str, Any, str | None]]]:
+    """Messages as they come: kind, data and id."""
+    connection = http.client.HTTPConnection("127.0.0.1", dashboard.port, timeout=PATIENCE)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    try:
+        yield _messages(answer)
+    finally:
+        answer.close()
+        connection.close()
+
+
+def _messages(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Any, str | None]]:
+    fields: dict[str, str] = {}
+    while line := answer.readline().decode():
+        if line == "\n" and "data" in fields:
+            yield fields["event"], json.loads(fields["data"]), fields.get("id")
+        if line == "\n":
+            fields = {}
+        else:
+            name, _, value = line.rstrip("\n").partition(": ")
+            fields[name] = value
+
+
+def first(messages, kind: str):
+    return next(message for message in messages if message[0] == kind)
+
+
+def test_the_status_comes_at_once_and_moves_on(dashboard):
+    with stream(dashboard) as messages:
+        _, now, _ = first(messages, "status")
+        _, later, _ = first(messages, "status")
+    assert later["sample"] > now["sample"]
+    assert [sensor["sensor"] for sensor in now["sensors"]] == [1, 2, 3, 4]
+
+
+def test_events_come_as_they_are_stored_each_once_and_in_order(dashboard):
+    with stream(dashboard) as messages:
+        told = []
+        while len(told) < 8:
+            _, events, number = first(messages, "events")
+            assert int(number) == events[-1]["id"]
+            told += events
+    with dashboard.journal() as journal:
+        stored = [event.as_dict() for event in journal.events(after=told[0]["id"] - 1, most=len(told))]
+    assert told == stored
+
+
+def test_who_was_away_gets_what_he_missed(dashboard):
+    with dashboard.journal() as journal:
+        known = journal.last_id
+    until(lambda: dashboard.status()["decisions"] > 0 and _newest(dashboard) > known + 2, "something happens meanwhile")
+    with stream(dashboard, **{"Last-Event-ID": str(known)}) as messages:
+        _, events, _ = first(messages, "events")
+    assert events[0]["id"] == known + 1
+
+
+def _newest(dashboard) -> int:
+    with dashboard.journal() as journal:
+        return journal.last_id
+
+
+@pytest.mark.parametrize("path", ["/api/v1/stream?spectrogram=true", "/api/v1/stream"])
+def test_sound_comes_only_if_asked_for(dashboard, path):
+    with stream(dashboard, path) as messages:
+        kinds: list[str] = []
+        while kinds.count("status") < 4:
+            kind, data, _ = next(messages)
+            kinds.append(kind)
+            if kind == "columns":
+                assert len(data["levels_dbfs"]) == 4
+    assert ("columns" in kinds) == ("true" in path)
+
+
+def test_the_same_recording_has_the_same_columns_live_and_afterwards(dashboard):
+    """Of a moment that a page has seen, the stored spectrogram shows the same bytes."""
+    with stream(dashboard, "/api/v1/stream?spectrogram=true") as messages:
+        first(messages, "columns")
+        _, heard, _ = first(messages, "columns")
+    start, hop = heard["start_sample"], heard["hop"]
+    path = f"/api/v1/spectrogram/{heard['recording']}?start={start}&stop={start + 2 * hop}"
+    kept = until(lambda: (found := dashboard.answer(path)) and not found["missing"] and found, "the sound is kept")
+    live = base64.b64decode(heard["data"])
+    n_columns = len(live) // (4 * 64)
+    stored = base64.b64decode(kept["data"])
+    for sensor in range(4):
+        assert live[sensor * n_columns * 64 :][:64] == stored[sensor * 64 :][:64]
