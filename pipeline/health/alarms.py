@@ -115,14 +115,15 @@ class Calibration:
 
     @property
     def realised(self) -> float:
-        return self._hits / max(self._n, 1)
+        return self._hits / max(self.trials, 1)
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self._hits, self._n, z=_Z)
+        return wilson(self._hits, self.trials, z=_Z)
 
     @property
-    def _n(self) -> int:
+    def trials(self) -> int:
+        """How many of them count."""
         return min(self._trials, _MOST_TRIALS)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from pipeline import __version__
 from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
-from pipeline.protocols import Source
+from pipeline.protocols import Observer, Source
 from pipeline.service.board import Board
 from pipeline.service.companion import Companion
 from pipeline.service.doors import door, folder, patience
@@ -30,6 +30,7 @@ from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.learning import Learning, Shadowed, Swap
 from pipeline.service.live import LiveSource
 from pipeline.service.logs import log, start_logging
+from pipeline.service.meters import Load, Meters
 from pipeline.service.recorder import Recorder, Show
 from pipeline.service.runner import run
 from pipeline.service.settings import (
@@ -86,7 +87,7 @@ class Daemon:
             self._notifier.ready()
             log.info("listening", run=self.run_name, source=self.settings.source.kind, state=str(self.state.path))
             try:
-                run(_Steered(self._source, self._before, self._between), self._chain, [self._recorder, self._board])
+                run(_Steered(self._source, self._before, self._between), self._chain, self._observers)
             except BaseException as error:
                 self._why_stopped = f"{type(error).__name__}: {error}"
                 raise
@@ -122,6 +123,9 @@ class Daemon:
         self._chain = Switching(hearing, settings.choices(), model, load=self._models.__getitem__)
         self._source = self._pages()
         self._board = Board(settings.array.sensors)
+        self._meters = Meters(settings.array.sensors, settings.array.rate_hz)
+        self._load = Load(settings.array.rate_hz)
+        self._observers: list[Observer] = [self._recorder, self._board, self._meters]
         self._companions = companions(settings, self.run_name)
         stack.callback(self._dismiss_companions)
 
@@ -169,9 +173,12 @@ class Daemon:
 
     def _before(self, fact: object) -> None:
         """Sound is on disk before anybody decides about it; what is chosen holds for a whole recording."""
+        self._load.begin()
+        self._meters.hear(fact)
         if isinstance(fact, RecordingStarted):
             self._chain.choices = self.settings.choices()
             self._recorder.choices = json.dumps(self._chain.choices.as_dict())
+            self._meters.alpha = self._chain.choices.alpha
             if self._next is not None:
                 self._chain.hearing, self._chain.model = self._next
                 self._next = None
@@ -189,6 +196,7 @@ class Daemon:
             self._reload = False
             yield from self._reloaded()
         yield from self._learned()
+        self._load.end(fact)
         self._beat()
         if self._until is not None and time.monotonic() > self._until:
             self._why_stopped = "its time was over"
@@ -280,6 +288,9 @@ class Daemon:
             companion.stop()
 
     def _status(self) -> dict[str, Any]:
+        model, outlook = self._chain.model, self._housekeeper.outlook
+        board, measured = self._board.as_dict(), self._meters.sensors()
+        sensors = [known | numbers for known, numbers in zip(board.pop("sensors"), measured, strict=True)]
         return {
             "run": self.run_name,
             "time": utc(datetime.now(UTC)),
@@ -289,12 +300,22 @@ class Daemon:
             "rate_hz": self.settings.array.rate_hz,
             "sample": self._source.position,
             "backlog_seconds": round(self._source.backlog_seconds, 2),
+            "buffer_seconds": self.settings.buffer.seconds,
             "samples_lost": self._source.lost,
             "samples_not_kept": self._keeper.lost if self._keeper else None,
+            "source_restarts": max(self._source.openings - 1, 0),
+            "real_time_factor": self._load.factor,
             "resident_mb": round(_resident_bytes() / 1e6, 1),
             "cpu_seconds": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 2),
+            "journal_writable": not self._recorder.read_only,
+            "storage": outlook.as_dict() if outlook else None,
+            "alpha": self._meters.alpha,
+            "contamination": model.notes["contamination"] if model else None,
+            "reference_windows": model.reference_windows if model else None,
+            "model_decides": model is not None and model.decides,
             **self._learning.as_dict(),
-            **self._board.as_dict(),
+            **board,
+            "sensors": sensors,
         }
 
     def _stop(self) -> None:

@@ -14,7 +14,7 @@ from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.service.logs import log
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.retention import Retention
+from pipeline.sinks.retention import Outlook, Retention
 from pipeline.sinks.sound import Part, SoundStore, Spool
 
 _MOST_PARTS = 32
@@ -31,6 +31,8 @@ class Housekeeper:
     ) -> None:
         self._state, self._report = state, report
         self.budget_bytes, self.least_free_bytes = budget_bytes, least_free_bytes
+        self.outlook: Outlook | None = None
+        """As it was when the budget was last looked at."""
         self._changed = Condition()
         self._parts = deque(self._left_behind())
         self._troubled = self._finishing = self._low = False
@@ -112,7 +114,9 @@ class Housekeeper:
             self._changed.notify_all()
 
     def _enforce(self, journal: Journal) -> None:
-        pruned = self._retention(journal).enforce()
+        retention = self._retention(journal)
+        pruned = retention.enforce()
+        self.outlook = retention.outlook()
         if pruned is None:
             self._low = False
             return

@@ -23,6 +23,7 @@ from pipeline.service.job import Job
 from pipeline.service.labelling import WatchedLabels
 from pipeline.service.logs import log
 from pipeline.service.registry import Origin, Registered, Registry, Status
+from pipeline.service.rounds import Rounds
 from pipeline.service.settings import Settings, SimulatedSource
 from pipeline.service.state import StateDirectory
 from pipeline.service.switching import Comparison
@@ -66,6 +67,8 @@ class Learning:
         self._state, self.settings, self._run = state, settings, run
         self._words: deque[Word] = deque()
         self._deciding = ""
+        self._champion: Registered | None = None
+        self._rounds = Rounds()
         self._trial: _Trial | None = None
         self._retraining = Retraining(state, run)
         self._labels: WatchedLabels | None = None
@@ -83,6 +86,8 @@ class Learning:
                 )
                 registry.promote(added.name, who="settings", why=f"training.model = {given}")
             model = registry.load_champion()
+            self._champion = registry.champion()
+            self._rounds.look(journal)
         if model is not None and (why := self._unfit(model)):
             raise ModelError(
                 f"model {model.name} in {self._state.path} cannot decide here: {why}; change array.sensors and "
@@ -106,10 +111,19 @@ class Learning:
             self._thread.join(2.0)
 
     def as_dict(self) -> dict[str, Any]:
+        champion = self._champion
+        return {
+            "learning": self._under_way(),
+            "model_origin": str(champion.origin) if champion else None,
+            "model_trained": champion.time if champion else None,
+            "rounds": self._rounds.as_dict(),
+        }
+
+    def _under_way(self) -> str | None:
         trial = self._trial
         if self._retraining.running:
-            return {"learning": "in progress"}
-        return {"learning": f"{trial.name} decides in the shadow" if trial else None}
+            return "in progress"
+        return f"{trial.name} decides in the shadow" if trial else None
 
     def _work(self) -> None:
         while not self._stopped.is_set():
@@ -129,6 +143,7 @@ class Learning:
     def _look(self, journal: Journal, registry: Registry) -> None:
         self._read_labels(journal)
         self._follow(registry)
+        self._rounds.look(journal)
         self._try_challenger(registry)
         if self.settings.training.enabled:
             self._words.extend(self._retraining.look(journal, registry, self.settings))
@@ -150,7 +165,7 @@ class Learning:
 
     def _follow(self, registry: Registry) -> None:
         """Whoever is champion shall decide."""
-        champion = registry.champion()
+        champion = self._champion = registry.champion()
         if champion is None or champion.name == self._deciding:
             return
         model = registry.load_champion()

@@ -137,6 +137,8 @@ class LiveSource:
         self._started_at = self._clock.now()
         self._position = 0
         self._lost_before = 0
+        self.openings = 0
+        """How often the source was opened, or should have been."""
         self._turn = False
         self._facts = self._play()
 
@@ -190,6 +192,7 @@ class LiveSource:
         """All of one connection; when it delivered its last sample, None if it never did."""
         ring = Ring(self._n_sensors, self._capacity, drop_oldest=self._drop_oldest, steady=self._steady)
         self._connection = connection = Connection(self._door, ring)
+        self.openings += 1
         hearing = _Hearing(self, ring, silent_since)
         try:
             yield from hearing.facts()

@@ -30,6 +30,7 @@ class WatchedFolder:
         self._stopped = False
         self.position = 0
         """The next sample of the recording."""
+        self.openings = 0
         self._facts = self._play()
 
     def __enter__(self) -> Self:
@@ -50,6 +51,7 @@ class WatchedFolder:
     def _play(self) -> Generator[object, None, None]:
         wait = self._patience.retry_first_seconds
         while not self._stopped:
+            self.openings += 1
             try:
                 with self._open(self._known) as source:
                     for fact in source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
@@ -71,6 +71,23 @@ class Pruned:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How much space there is, and for how long sound fits into it as fast as it comes now."""
+
+    free_bytes: int
+    used_bytes: int
+    budget_bytes: int
+    over_bytes: int
+    """What has to go but may not, after all that may go has gone."""
+    hours_left: float | None
+    """Until the oldest sound begins to go; unknown where no sound is stored."""
+    oldest_sound: str | None
+
+    def as_dict(self) -> Row:
+        return asdict(self)
+
+
 def worth_keeping(journal: Journal, recording: str, start: int, stop: int, worth: Worth) -> None:
     """All pieces that overlap a stretch are worth at least this from now on."""
     journal.execute(
@@ -100,9 +117,35 @@ class Retention:
     least_free_bytes: int = 0
 
     def over_bytes(self) -> int:
-        """How much too much there is, by the budget or by what must stay free on the disk."""
+        """How much too much there is, by the budget or by what must stay free on the disk; below 0, what is left."""
         free = shutil.disk_usage(self.directory).free
         return max(self._used_bytes() - self.budget_bytes, self.least_free_bytes - free)
+
+    def outlook(self) -> Outlook:
+        free, used = shutil.disk_usage(self.directory).free, self._used_bytes()
+        over = max(used - self.budget_bytes, self.least_free_bytes - free)
+        rate = self._bytes_per_hour()
+        (oldest,) = self.journal.rows("SELECT min(kept_at) AS time FROM pieces WHERE file IS NOT NULL")
+        return Outlook(
+            free_bytes=free,
+            used_bytes=used,
+            budget_bytes=self.budget_bytes,
+            over_bytes=max(over, 0),
+            hours_left=round(max(-over, 0) / rate, 2) if rate else None,
+            oldest_sound=oldest["time"],
+        )
+
+    def _bytes_per_hour(self) -> float:
+        """Of sound, in the last hour or since it is stored."""
+        now = datetime.now(UTC)
+        rows = self.journal.rows(
+            "SELECT kept_at, bytes FROM pieces WHERE kept_at > ? ORDER BY kept_at", (utc(now - timedelta(hours=1)),)
+        )
+        if len(rows) < 2:
+            return 0.0
+        # What the first one holds came before the time that is looked at.
+        hours = (now - datetime.fromisoformat(rows[0]["kept_at"])) / timedelta(hours=1)
+        return sum(row["bytes"] for row in rows[1:]) / hours if hours > 0 else 0.0
 
     def _used_bytes(self) -> int:
         """Of sound by the list, for there are too many files to look at each; of all else by looking."""

@@ -114,6 +114,12 @@ class Model:
         return any(machine is not None for machine in self.machines)
 
     @cached_property
+    def reference_windows(self) -> list[int]:
+        """How many segments each sensor is compared with."""
+        counts: list[int] = np.isfinite(self.screen.own).sum(axis=0).tolist()
+        return counts
+
+    @cached_property
     def combined_features(self) -> CombinedFeatures:
         if self.combined is None:
             raise ModelError(
