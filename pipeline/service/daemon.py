@@ -44,6 +44,7 @@ from pipeline.service.settings import (
     without_secrets,
 )
 from pipeline.service.state import StateDirectory, new_run
+from pipeline.service.summaries import Summaries
 from pipeline.service.switching import Hearing, Switching
 from pipeline.service.systemd import Notifier
 from pipeline.service.watched import WatchedFolder
@@ -125,7 +126,8 @@ class Daemon:
         self._board = Board(settings.array.sensors)
         self._meters = Meters(settings.array.sensors, settings.array.rate_hz)
         self._load = Load(settings.array.rate_hz)
-        self._observers: list[Observer] = [self._recorder, self._board, self._meters]
+        self._summaries = Summaries(settings.array.sensors)
+        self._observers: list[Observer] = [self._recorder, self._board, self._meters, self._summaries]
         self._companions = companions(settings, self.run_name)
         stack.callback(self._dismiss_companions)
 
@@ -275,6 +277,7 @@ class Daemon:
                 "INSERT OR REPLACE INTO heartbeat (one, time, body) VALUES (1, ?, ?)",
                 (utc(datetime.now(UTC)), json.dumps(self._status())),
             )
+            self._summaries.write(self._recorder.journal)
         except StorageError as error:
             log.warning("the status cannot be stored", why=str(error))
 

@@ -100,5 +100,16 @@ _LEARNING = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING)
+_SUMMARIES = (
+    """
+    CREATE TABLE summaries (
+        seconds INTEGER NOT NULL,    -- its length: a minute, an hour, a day
+        time    TEXT NOT NULL,       -- when it begins, UTC
+        body    TEXT NOT NULL,       -- JSON, see summaries.py
+        PRIMARY KEY (seconds, time)
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES)
 SCHEMA_VERSION = len(MIGRATIONS)
