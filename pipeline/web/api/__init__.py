@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, settings, sound, status
+from pipeline.web.api import events, monitoring, settings, sound, status
 
-ROUTERS = (status.router, events.router, sound.router, settings.router)
+ROUTERS = (status.router, events.router, sound.router, settings.router, monitoring.router)
