@@ -13,17 +13,22 @@ from typing import Any
 
 from pipeline.errors import StorageError
 from pipeline.sinks.journal import Journal, Row, utc
+from pipeline.sinks.summaries import MINUTE
 
 _MODERATION = 0.95
 """Once over the budget, so much of it is left in use: not every piece needs a clean-up of its own."""
 _JOURNAL_SHARE = 0.25
 """The journal itself may have this part of the budget."""
 _AT_ONCE = 500
+_MOST_RECENT = 2000
+"""Of so many pieces, at most, the rate is taken: there is no need to look through all of them."""
 _SOUND = "sound"
 _FEW_EVENTS = 1000
 """So many go at once: what was decided a moment ago stays if it is enough to remove what is old."""
 _PASSING = ("decision", "tick", "paced", "trust_changed")
 """Events that come every second; without their sound nobody asks for the oldest of them."""
+_MINUTES_KEPT, _LEAST_MINUTES = timedelta(days=31), timedelta(hours=2)
+"""Of the history by the minute. What the present hour is gathered from always stays."""
 _SETTLED = timedelta(minutes=5)
 """A fault may be noticed a while after the sound in which it began."""
 _ANOMALIES = (
@@ -139,7 +144,9 @@ class Retention:
         """Of sound, in the last hour or since it is stored."""
         now = datetime.now(UTC)
         rows = self.journal.rows(
-            "SELECT kept_at, bytes FROM pieces WHERE kept_at > ? ORDER BY kept_at", (utc(now - timedelta(hours=1)),)
+            "SELECT kept_at, bytes FROM pieces WHERE rowid > (SELECT max(rowid) FROM pieces) - ? AND kept_at > ? "
+            "ORDER BY rowid",
+            (_MOST_RECENT, utc(now - timedelta(hours=1))),
         )
         if len(rows) < 2:
             return 0.0
@@ -173,17 +180,27 @@ class Retention:
         return pruned
 
     def _shorten_journal(self, pruned: Pruned) -> None:
-        """Passing events of the oldest time, if the journal is over its share."""
+        """What is oldest, if the journal is over its share: passing events, and minutes of which there is the hour."""
         while self.journal.content_bytes() > _JOURNAL_SHARE * self.budget_bytes:
             marks = ", ".join("?" * len(_PASSING))
             removed = self.journal.execute(
                 f"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE type IN ({marks}) ORDER BY id LIMIT ?)",
                 (*_PASSING, _FEW_EVENTS),
             )
-            self.journal.compact()
             pruned.events_removed += removed
-            if removed < _FEW_EVENTS:
+            minutes = self._remove_minutes(young=removed < _FEW_EVENTS)
+            self.journal.compact()
+            if removed < _FEW_EVENTS and minutes < _FEW_EVENTS:
                 return
+
+    def _remove_minutes(self, *, young: bool) -> int:
+        """The oldest; those of the last month only where there is nothing else that could go."""
+        until = datetime.now(UTC) - (_LEAST_MINUTES if young else _MINUTES_KEPT)
+        return self.journal.execute(
+            "DELETE FROM summaries WHERE rowid IN "
+            "(SELECT rowid FROM summaries WHERE seconds = ? AND time < ? ORDER BY time LIMIT ?)",
+            (MINUTE, utc(until), _FEW_EVENTS),
+        )
 
     def _rate(self) -> None:
         """What pieces are worth that nobody has asked about, the youngest aside."""

@@ -17,7 +17,7 @@ from pipeline.sinks.journal import Journal, utc
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 LENGTHS = (MINUTE, HOUR, DAY)
-_MOST_MINUTES, _MOST_HOURS = 2 * DAY // MINUTE, 62 * DAY // HOUR
+_MOST_MINUTES, _MOST_HOURS = DAY // MINUTE, 32 * DAY // HOUR
 """A chart of a longer time is drawn from what is coarser."""
 _WORST_FIRST = (State.BAD, State.DEGRADED, State.UNKNOWN, State.OFF, State.GOOD)
 
@@ -36,8 +36,10 @@ class Mean:
 
     def merge(self, other: Mean) -> None:
         self.n, self.total = self.n + other.n, self.total + other.total
-        self.least = min((one for one in (self.least, other.least) if one is not None), default=None)
-        self.most = max((one for one in (self.most, other.most) if one is not None), default=None)
+        if other.least is not None and (self.least is None or other.least < self.least):
+            self.least = other.least
+        if other.most is not None and (self.most is None or other.most > self.most):
+            self.most = other.most
 
     @property
     def value(self) -> float | None:
@@ -197,7 +199,11 @@ def summaries(journal: Journal, begin: datetime, end: datetime, *, most_rows: in
         seconds += base
     bins: dict[int, Summary] = {}
     for moment, summary in read(journal, base, begin_of(first, seconds), last):
-        bins.setdefault(begin_of(moment, seconds), Summary()).merge(summary)
+        place = begin_of(moment, seconds)
+        if place in bins:
+            bins[place].merge(summary)
+        else:
+            bins[place] = summary
     return [{"time": as_text(moment), "seconds": seconds, **one.as_dict()} for moment, one in bins.items()]
 
 
