@@ -1,7 +1,8 @@
 // Which page is shown; and whether what it shows is alive.
 
-import { el, failed, loading, replace } from "./dom.js";
+import { clock, el, failed, loading, long, replace } from "./dom.js";
 import * as live from "./live.js";
+import * as sounds from "./sounds.js";
 
 const PAGES = [
   [/^\/$/, "now", "Now"],
@@ -14,8 +15,12 @@ const PAGES = [
 const CONNECTION = {
   connecting: "connecting …",
   live: "live",
-  reconnecting: "disconnected, trying again …",
-  silent: "connected, but the daemon is silent",
+  reconnecting: "disconnected",
+  silent: "silent",
+};
+const TROUBLE = {
+  reconnecting: "Disconnected, trying again …",
+  silent: "Connected, but the daemon tells nothing.",
 };
 
 const root = document.querySelector("#page");
@@ -26,6 +31,7 @@ async function show(path = location.pathname) {
   const mine = ++shown;
   leave?.();
   leave = null;
+  sounds.stop();
   const [, name, title] = PAGES.find(([pattern]) => pattern.test(path)) ?? PAGES[0];
   const found = path.match(PAGES.find(([pattern]) => pattern.test(path))?.[0] ?? /^\/$/) ?? [];
   document.title = `${title} · gemmed`;
@@ -68,7 +74,23 @@ addEventListener("popstate", () => show());
 
 live.on("connection", (state) => {
   const told = document.querySelector("#connection");
-  told.dataset.state = state;
+  told.dataset.state = document.body.dataset.connection = state;
   told.textContent = CONNECTION[state];
+  warn(state);
 });
+
+/** What is on the page is old, and how old: a page that looks alive and is not would be believed. */
+function warn(state) {
+  const banner = document.querySelector("#banner");
+  banner.hidden = !(state in TROUBLE);
+  if (banner.hidden) return;
+  const at = live.lastHeard();
+  const old = at ? ` What you see is from ${clock(at)}` : " Nothing was heard yet.";
+  const age = el("span", { "aria-hidden": "true" });
+  replace(banner, TROUBLE[state] + old, at ? age : "", at ? "." : "");
+  const tick = () => { age.textContent = `, ${long((Date.now() - at) / 1000)} ago`; };
+  tick();
+  clearInterval(warn.timer);
+  warn.timer = setInterval(() => (banner.hidden ? clearInterval(warn.timer) : tick()), 1000);
+}
 show();

@@ -16,6 +16,17 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
+/** The same for drawings: svg("path", { d: "M0 0h9" }). */
+export function svg(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
 export const replace = (root, ...children) => root.replaceChildren(...children.flat(Infinity).filter(Boolean));
 
 const two = (number) => String(number).padStart(2, "0");
@@ -30,6 +41,10 @@ export function day(iso) {
   const at = new Date(iso);
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }
+
+/** A moment: local time on the page, the day and UTC for whoever points at it. */
+export const time = (iso, written = clock) =>
+  el("time", { datetime: iso, title: `${day(iso)} local, ${new Date(iso).toISOString().slice(0, 19)}Z` }, written(iso));
 
 /** How long, in words: 48 s, 12 min, 3 h, 5 d. */
 export function long(seconds) {

@@ -16,6 +16,9 @@ export function on(kind, listener) {
   return () => listeners.get(kind).delete(listener);
 }
 
+/** When the server or the daemon was heard last, in milliseconds; 0 if never. */
+export const lastHeard = () => heardAt;
+
 const tell = (kind, value) => listeners.get(kind)?.forEach((listener) => listener(value));
 
 function become(next) {
