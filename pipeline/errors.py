@@ -6,7 +6,8 @@ GemmedError
 ├── SettingsError   a setting outside its range
 ├── SourceError     sound that cannot be had
 ├── ModelError      a model that cannot be loaded or stored
-└── StorageError    a journal or a disk that cannot be written to or read
+├── StorageError    a journal or a disk that cannot be written to or read
+└── LinkError       another machine that cannot be reached, or does not take what it is sent
 """
 
 
@@ -41,3 +42,12 @@ class StorageError(GemmedError):
         super().__init__(message)
         self.damaged = damaged
         """Whether what is stored is no longer what was written; else there may be space again later."""
+
+
+class LinkError(GemmedError):
+    """Another machine that cannot be reached, or does not take what it is sent."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        """Before then it does not want to hear of us again."""

@@ -169,6 +169,9 @@ class NoticeKind(StrEnum):
     PROMOTION_ASKED = "promotion_asked"
     MODEL_PROMOTED = "model_promoted"
     MODEL_ROLLED_BACK = "model_rolled_back"
+    OUTPUT_LINK_DOWN = "output_link_down"
+    OUTPUT_LINK_UP = "output_link_up"
+    OUTPUT_DROPPED = "output_dropped"
 
 
 class Authority(StrEnum):

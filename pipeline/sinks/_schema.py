@@ -111,5 +111,16 @@ _SUMMARIES = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES)
+_OUTPUTS = (
+    """
+    CREATE TABLE deliveries (
+        target  TEXT PRIMARY KEY,
+        last_id INTEGER NOT NULL,    -- the target has, or will never get, all events up to this one
+        dropped INTEGER NOT NULL DEFAULT 0,
+        time    TEXT
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS)
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipeline.errors import StorageError
 from pipeline.sinks._schema import MIGRATIONS, SCHEMA_VERSION
@@ -51,6 +51,11 @@ class Stored:
     time: str
     type: str
     body: Row
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """From a row of the table."""
+        return cls(**{**row, "body": json.loads(row["body"])})
 
     def as_dict(self) -> Row:
         return {"id": self.id, "run": self.run, "time": self.time, **self.body}
@@ -204,7 +209,7 @@ class Journal:
         query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY id {'DESC' if newest_first else ''}"
         with _told(self.path):
             for row in self._connection.execute(f"{query} LIMIT ?", [*values, -1 if most is None else most]):
-                yield Stored(**{**dict(row), "body": json.loads(row["body"])})
+                yield Stored.of(dict(row))
 
     def event(self, number: int) -> Stored | None:
         """By its id."""

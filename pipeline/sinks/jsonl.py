@@ -21,6 +21,7 @@ from pipeline.events import (
     Gap,
     ModelChanged,
     Notice,
+    NoticeKind,
     Numbers,
     Outcome,
     Paced,
@@ -40,6 +41,12 @@ _VERDICTS = {
     Pattern.COMMON_FAULT: "common_fault",
     Pattern.DOUBTED_LABEL: "label_doubted",
 }
+EVENT_TYPES = (
+    "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
+    "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
+    "source_trouble", "decision", "recording_finished", *map(str, NoticeKind),
+)  # fmt: skip
+"""All that a daemon tells."""
 
 
 def line(event: dict[str, Any]) -> str:

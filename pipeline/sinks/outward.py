@@ -1,0 +1,26 @@
+"""What all outputs have in common: how an event leaves the machine, and how a secret is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import LinkError
+from pipeline.sinks.journal import Stored
+
+
+def outward(event: Stored) -> dict[str, Any]:
+    """As others get it: the settings of a machine are nobody else's business."""
+    return {name: value for name, value in event.as_dict().items() if name not in ("settings", "changes")}
+
+
+def read_secret(file: Path, setting: str) -> str:
+    """From a file, read each time it is needed: it may be exchanged at any moment."""
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise LinkError(f"{setting} = {str(file)!r} cannot be read: {reason}; check its name and its rights") from error
+    if not secret:
+        raise LinkError(f"{setting} = {str(file)!r} is empty; write the secret into it")
+    return secret
