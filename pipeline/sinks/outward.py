@@ -24,3 +24,10 @@ def read_secret(file: Path, setting: str) -> str:
     if not secret:
         raise LinkError(f"{setting} = {str(file)!r} is empty; write the secret into it")
     return secret
+
+
+def reason_of(error: Exception) -> str:
+    """In few words."""
+    if isinstance(error, TimeoutError):
+        return "it takes too long"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

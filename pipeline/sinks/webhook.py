@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +14,13 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from threading import Event
 from urllib.parse import urlsplit
 
 from pipeline import __version__
 from pipeline.errors import LinkError
 from pipeline.sinks.forwarding import Refused
 from pipeline.sinks.journal import Stored
-from pipeline.sinks.outward import outward, read_secret
+from pipeline.sinks.outward import outward, read_secret, reason_of
 
 _LATER = {408, 425, 429}
 _ABOUT_THE_EVENT = {400, 409, 413, 415, 422}
@@ -51,7 +51,7 @@ class Receiver:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise LinkError(f"{self.told} cannot be reached: {_reason(error)}; check webhook.url and the net") from error
+            raise LinkError(f"{self.told} cannot be reached: {reason_of(error)}; check webhook.url and the net") from error
         return connection
 
     def _plain(self) -> HTTPConnection:
@@ -63,7 +63,7 @@ class Receiver:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
-            raise LinkError(f"webhook.ca_file = {str(self.ca_file)!r} cannot be used: {_reason(error)}; "
+            raise LinkError(f"webhook.ca_file = {str(self.ca_file)!r} cannot be used: {reason_of(error)}; "
                             "give certificates in PEM") from error  # fmt: skip
         return HTTPSConnection(parts.hostname or "", parts.port or 443, timeout=self.timeout_seconds, context=context)
 
@@ -91,7 +91,7 @@ class WebhookTarget:
             yield event.id
 
     def idle(self, seconds: float) -> None:
-        Event().wait(seconds)
+        time.sleep(seconds)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -136,7 +136,7 @@ class WebhookTarget:
         return answer.status, answer
 
     def _unanswered(self, error: Exception) -> LinkError:
-        return LinkError(f"{self._receiver.told} does not answer: {_reason(error)}; check the receiver")
+        return LinkError(f"{self._receiver.told} does not answer: {reason_of(error)}; check the receiver")
 
     def _judge(self, event: Stored, status: int, answer: HTTPResponse) -> None:
         if 200 <= status < 300:
@@ -158,9 +158,3 @@ def _retry_after(answer: HTTPResponse) -> float:
     with suppress(ValueError, TypeError):
         return max(0.0, (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds())
     return 0.0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "it takes too long"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

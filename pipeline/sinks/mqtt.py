@@ -1,0 +1,348 @@
+"""Events and states to an MQTT broker, and to Home Assistant if it listens there.
+
+Everything is below gemmed/NAME/: `status`, `state`, `decision` and `sensor/N/state` are retained and tell how things
+are now; `event/TYPE` tells every event once it is in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pipeline import __version__
+from pipeline.conditions import State
+from pipeline.errors import LinkError
+from pipeline.sinks.forwarding import Refused
+from pipeline.sinks.journal import Stored
+from pipeline.sinks.outward import outward, read_secret, reason_of
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
+
+_QOS = 1
+_WINDOW = 20
+_KEEPALIVE_SECONDS = 30
+_ANSWER_SECONDS = 15.0
+_LOOP_SECONDS = 0.5
+_TRIES = 3
+_NUMBERS_SECONDS = 10.0
+"""Numbers always change a little; words are told at once."""
+_STALE_SECONDS = 30.0
+"""A daemon that has not been heard of for so long is as good as dead."""
+_STATE = (
+    "run", "version", "source", "recording", "model", "decisions", "labels", "anomalies", "samples_lost",
+    "backlog_seconds",
+)  # fmt: skip
+_SENSOR = ("sensor", "state", "liveness", "since", "causes", "cures", "weight", "level_dbfs")
+_OUTCOME = ("label", "probability", "reason")
+_DECISION = (
+    "id", "time", "recording", "start_sample", "stop_sample", "label", "probability", "reason", "sensors_used",
+    "degraded", "weights", "roles", "model",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where it is, and who we are there."""
+
+    address: str
+    user: str | None = None
+    password_file: Path | None = None
+    ca_file: Path | None = None
+
+    def session(self, client_id: str, *, will: tuple[str, str] | None = None) -> Session:
+        """Connected and accepted."""
+        client = _client(client_id)
+        if self.user is not None:
+            password = None
+            if self.password_file is not None:
+                password = read_secret(self.password_file, "mqtt.password_file")
+            client.username_pw_set(self.user, password)
+        if will is not None:
+            client.will_set(*will, qos=_QOS, retain=True)
+        parts = urlsplit(self.address)
+        if parts.scheme == "mqtts":
+            client.tls_set_context(self._trusted())
+        port = parts.port or (8883 if parts.scheme == "mqtts" else 1883)
+        return Session(client, self.address, parts.hostname or "", port)
+
+    def _trusted(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise LinkError(f"mqtt.ca_file = {str(self.ca_file)!r} cannot be used: {reason_of(error)}; "
+                            "give certificates in PEM") from error  # fmt: skip
+
+
+def _client(client_id: str) -> Client:
+    try:
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+    except ImportError as error:
+        raise LinkError("mqtt.address needs the package paho-mqtt; pip install 'gemmed[mqtt]'") from error
+    # Version 5 tells when a message is not accepted; before, a broker acknowledges what it throws away.
+    return Client(
+        CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, reconnect_on_failure=False
+    )
+
+
+class Session:
+    """One connection from its beginning to its end; a lost one is not taken up again. There is no thread in it."""
+
+    def __init__(self, client: Client, address: str, host: str, port: int) -> None:
+        self._client, self._address = client, address
+        self._accepted: ReasonCode | None = None
+        self._awaited: dict[int, ReasonCode | None] = {}
+        self._why_lost = ""
+        self.heard: list[tuple[str, bytes]] = []
+        client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
+        client.on_publish, client.on_message = self._on_publish, self._on_message
+        client.max_inflight_messages_set(_WINDOW)
+        client.connect_timeout = _ANSWER_SECONDS
+        try:
+            client.connect(host, port, keepalive=_KEEPALIVE_SECONDS)
+            self._until(lambda: self._accepted is not None)
+        except (OSError, ValueError) as error:
+            raise LinkError(f"{address} cannot be reached: {reason_of(error)}; check mqtt.address and the net") from error
+        assert self._accepted is not None
+        if self._accepted.is_failure:
+            raise LinkError(f"{address} does not let us in: {self._accepted}; check mqtt.user and mqtt.password_file")
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, awaited: bool = False) -> int:
+        sent = self._client.publish(topic, payload, qos=_QOS, retain=retain)
+        if awaited:
+            self._awaited[sent.mid] = None
+        return sent.mid
+
+    def acknowledged(self, mid: int) -> ReasonCode:
+        """Waits for it."""
+        self._until(lambda: self._awaited[mid] is not None)
+        reason = self._awaited.pop(mid)
+        assert reason is not None
+        return reason
+
+    def subscribe(self, topic: str) -> None:
+        self._client.subscribe(topic, qos=_QOS)
+
+    def serve(self, seconds: float) -> None:
+        """Read and write whatever there is."""
+        code = self._client.loop(seconds)
+        # A refusal is told as such, although the broker hangs up after it.
+        if code and not (self._accepted is not None and self._accepted.is_failure):
+            from paho.mqtt.client import error_string
+
+            raise LinkError(f"the connection to {self._address} is lost: {self._why_lost or error_string(code)}")
+
+    def _until(self, done: Any) -> None:
+        """However much there is to do, every answer must come in time."""
+        deadline, waiting = time.monotonic() + _ANSWER_SECONDS, self._open()
+        while not done():
+            self.serve(_LOOP_SECONDS)
+            if self._open() < waiting:
+                deadline, waiting = time.monotonic() + _ANSWER_SECONDS, self._open()
+            if time.monotonic() > deadline:
+                raise LinkError(f"{self._address} does not answer for {_ANSWER_SECONDS:.0f} s; check the broker")
+
+    def _open(self) -> int:
+        return sum(reason is None for reason in self._awaited.values())
+
+    def end(self) -> None:
+        """A last word is said; then the broker knows that no will is due."""
+        self._client.disconnect()
+        deadline = time.monotonic() + _LOOP_SECONDS
+        while self._client.is_connected() and time.monotonic() < deadline and not self._client.loop(_LOOP_SECONDS):
+            pass
+
+    def _on_connect(
+        self, client: Client, data: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        self._accepted = reason
+        client.max_inflight_messages_set(min(_WINDOW, getattr(properties, "ReceiveMaximum", _WINDOW)))
+
+    def _on_disconnect(
+        self, client: Client, data: Any, flags: DisconnectFlags, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        self._why_lost = str(reason)
+
+    def _on_publish(
+        self, client: Client, data: Any, mid: int, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        if mid in self._awaited:
+            self._awaited[mid] = reason
+
+    def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        self.heard.append((message.topic, message.payload))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How things are: the status of the daemon, its last decision, and when that was (monotonic)."""
+
+    status: Mapping[str, Any]
+    decision: Mapping[str, Any] | None
+    at: float
+
+
+class MqttTarget:
+    """Tells events once, and how things are whenever that changes. Has an event when the broker acknowledges it."""
+
+    def __init__(self, broker: Broker, *, name: str, n_sensors: int, discovery_prefix: str, home_assistant: bool) -> None:
+        self._broker, self._name, self._n_sensors = broker, name, n_sensors
+        self._prefix, self._home_assistant = discovery_prefix, home_assistant
+        self._session: Session | None = None
+        self._view: View | None = None
+        self._kept: dict[str, tuple[Any, float]] = {}
+
+    def show(self, view: View) -> None:
+        """From any thread; told when the link is served next."""
+        self._view = view
+
+    def connect(self) -> None:
+        # Always by the same name: whoever comes again takes the place of a connection that is dead without knowing it.
+        self._session = self._broker.session(f"gemmed-{self._name}", will=(self._topic("status"), "offline"))
+        self._kept = {}
+        if self._home_assistant:
+            self._session.subscribe(f"{self._prefix}/status")
+        self._discover()
+        self._refresh()
+
+    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+        assert self._session is not None
+        self._refresh()
+        sent = [
+            self._session.publish(self._topic(f"event/{event.type}"), _json(outward(event)), awaited=True)
+            for event in events
+        ]
+        for event, mid in zip(events, sent, strict=True):
+            reason = self._session.acknowledged(mid)
+            if reason.is_failure:
+                told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
+                raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
+            yield event.id
+
+    def idle(self, seconds: float) -> None:
+        assert self._session is not None
+        self._session.serve(seconds)
+        self._refresh()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.publish(self._topic("status"), b"offline", retain=True)
+            self._session.end()
+            self._session = None
+
+    def _topic(self, end: str) -> str:
+        return f"gemmed/{self._name}/{end}"
+
+    def _refresh(self) -> None:
+        assert self._session is not None
+        for topic, payload in self._session.heard:
+            if topic == f"{self._prefix}/status" and payload == b"online":
+                self._discover()
+        self._session.heard.clear()
+        view = self._view
+        alive = view is not None and time.monotonic() - view.at < _STALE_SECONDS
+        self._keep("status", "online" if alive else "offline")
+        if view is None:
+            return
+        self._keep("state", _chosen(view.status, _STATE) | {"decision": _chosen(view.decision or {}, _OUTCOME)})
+        if view.decision is not None:
+            self._keep("decision", _chosen(view.decision, _DECISION))
+        for sensor in view.status.get("sensors", []):
+            self._keep(f"sensor/{sensor['sensor']}/state", _chosen(sensor, _SENSOR))
+
+    def _keep(self, end: str, body: str | dict[str, Any]) -> None:
+        """Retained, if it is new: words at once, numbers not too often."""
+        assert self._session is not None
+        before, told_at = self._kept.get(end, (None, -inf))
+        now = time.monotonic()
+        if body == before or (_words(body) == _words(before) and now - told_at < _NUMBERS_SECONDS):
+            return
+        self._session.publish(self._topic(end), body.encode() if isinstance(body, str) else _json(body), retain=True)
+        self._kept[end] = body, now
+
+    def _discover(self) -> None:
+        """Nothing instead of a description makes Home Assistant forget us."""
+        assert self._session is not None
+        told = _json(discovery(self._name, self._n_sensors)) if self._home_assistant else b""
+        self._session.publish(f"{self._prefix}/device/gemmed_{self._name}/config", told, retain=True)
+
+
+def discovery(name: str, n_sensors: int) -> dict[str, Any]:
+    """What Home Assistant must know to show all of it: one device with its entities."""
+    base, unique = f"gemmed/{name}", f"gemmed_{name}"
+    components: dict[str, dict[str, Any]] = {}
+    for number in range(1, n_sensors + 1):
+        topic = {"state_topic": f"{base}/sensor/{number}/state"}
+        components[f"sensor_{number}_state"] = {
+            "platform": "sensor",
+            "name": f"Sensor {number}",
+            "device_class": "enum",
+            "options": [str(state) for state in State],
+            "value_template": "{{ value_json.state }}",
+            "json_attributes_topic": topic["state_topic"],
+            **topic,
+        }
+        components[f"sensor_{number}_weight"] = {
+            "platform": "sensor",
+            "name": f"Sensor {number} weight",
+            "state_class": "measurement",
+            "entity_category": "diagnostic",
+            "value_template": "{{ value_json.weight }}",
+            **topic,
+        }
+        components[f"sensor_{number}_problem"] = {
+            "platform": "binary_sensor",
+            "name": f"Sensor {number} problem",
+            "device_class": "problem",
+            "value_template": "{{ 'ON' if value_json.state in ('degraded', 'bad') else 'OFF' }}",
+            **topic,
+        }
+    decision = {"platform": "sensor", "state_topic": f"{base}/decision"}
+    components["decision"] = {
+        **decision,
+        "name": "Decision",
+        "value_template": "{{ value_json.label or 'undecided' }}",
+        "json_attributes_topic": f"{base}/decision",
+    }
+    components["probability"] = {
+        **decision,
+        "name": "Probability",
+        "unit_of_measurement": "%",
+        "state_class": "measurement",
+        "value_template": "{{ None if value_json.probability is none else (100 * value_json.probability) | round(1) }}",
+    }
+    for key, component in components.items():
+        component["unique_id"] = f"{unique}_{key}"
+    return {
+        "device": {"identifiers": [unique], "name": name, "model": "gemmed", "sw_version": __version__},
+        "origin": {"name": "gemmed", "sw_version": __version__},
+        "availability_topic": f"{base}/status",
+        "components": components,
+    }
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _chosen(body: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: body[name] for name in names if name in body}
+
+
+def _words(value: Any) -> Any:
+    """Without numbers and the time."""
+    if isinstance(value, dict):
+        return {key: _words(one) for key, one in value.items() if key != "time"}
+    if isinstance(value, list):
+        return [_words(one) for one in value]
+    return None if isinstance(value, int | float) and not isinstance(value, bool) else value
