@@ -19,6 +19,7 @@ DOORS = {
     "river": {"health/alarms.py"},
     "sounddevice": {"sources/soundcard.py"},
     "prometheus_client": {"web/metrics.py"},
+    "paho": {"sinks/mqtt.py"},
 }
 # What each part of the package may import of the others; the command line may import all of them.
 MAY_IMPORT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from pipeline.service.registry import Registry
 from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
+from pipeline.sinks.outward import read_secret
 
 _LISTEN_SECONDS = 5.0
 
@@ -36,6 +38,8 @@ def check(settings: Settings) -> Iterator[Finding]:
         ("model", lambda: _model(state, settings)),
         ("source", lambda: _source(settings)),
         ("label file", lambda: _labels(settings)),
+        ("mqtt", lambda: _mqtt(settings)),
+        ("webhook", lambda: _webhook(settings)),
     ):
         yield _tried(what, attempt)
 
@@ -150,3 +154,28 @@ def _labels(settings: Settings) -> str:
     if not file.is_file():
         raise UsageError(f"labels.file = {str(file)!r} is no file; give a table (.csv)")
     return f"{file} is there"
+
+
+def _mqtt(settings: Settings) -> str:
+    """By another name than the daemon's, whose place it would take otherwise."""
+    from pipeline.service.forwarding import broker_of
+
+    address = settings.mqtt.address
+    if address is None:
+        return "none is told anything"
+    broker_of(settings).session(f"gemmed-check-{secrets.token_hex(4)}").end()
+    warning = '; the password travels in the clear, "mqtts://" would hide it' if settings.mqtt.in_the_clear else ""
+    return f"{address} lets us in{warning}"
+
+
+def _webhook(settings: Settings) -> str:
+    """The connection only: whoever is there must not be told anything that did not happen."""
+    from pipeline.service.forwarding import receiver_of
+
+    if settings.webhook.url is None:
+        return "none is told anything"
+    receiver = receiver_of(settings)
+    receiver.open().close()
+    if receiver.secret_file is not None:
+        read_secret(receiver.secret_file, "webhook.secret_file")
+    return f"{receiver.told} can be reached; what it answers shows when there is something to tell"

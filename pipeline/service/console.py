@@ -15,7 +15,7 @@ _SUSTAINED = 3
 _ANOMALIES = {"fault_suspected", "event_noticed", "common_fault", "label_doubted"}
 TROUBLES = {
     "source_trouble", "clock_jumped", "storage_low", "storage_read_only", "journal_replaced", "model_unusable",
-    "retraining_failed", "challenger_refused", "label_refused", "run_died",
+    "retraining_failed", "challenger_refused", "label_refused", "run_died", "output_link_down", "output_dropped",
 }  # fmt: skip
 _NEWS = {"retraining_started", "retraining_finished", "shadow_started", "storage_recovered", "settings_reloaded"}
 

@@ -31,6 +31,7 @@ from pipeline.service.learning import Learning, Shadowed, Swap
 from pipeline.service.live import LiveSource
 from pipeline.service.logs import log, start_logging
 from pipeline.service.meters import Load, Meters
+from pipeline.service.outputs import routes
 from pipeline.service.recorder import Recorder, Show
 from pipeline.service.runner import run
 from pipeline.service.settings import (
@@ -107,6 +108,7 @@ class Daemon:
             budget_bytes=storage.budget_bytes,
             least_free_bytes=storage.least_free_bytes,
             report=self._inbox.append,
+            routes=routes(settings),
         )
         stack.callback(self._housekeeper.finish)
         self._keeper: SoundKeeper | None = None
@@ -249,6 +251,7 @@ class Daemon:
         start_logging(settings.log.level, settings.log.format)
         self._housekeeper.budget_bytes = settings.storage.budget_bytes
         self._housekeeper.least_free_bytes = settings.storage.least_free_bytes
+        self._housekeeper.routes = routes(settings)
         self._learning.settings = settings
         if _outside(settings) != _outside(before):
             self._dismiss_companions()
@@ -324,6 +327,7 @@ class Daemon:
     def _stop(self) -> None:
         details = {"why": self._why_stopped, "decisions": self._board.decisions, "samples_lost": self._source.lost}
         self._recorder.observe(Notice(NoticeKind.RUN_STOPPED, details))
+        self._recorder.commit()  # while there are companions who pass it on
         self._beaten_at = 0.0
         self._beat()
         log.info("stopped", **details)
@@ -337,12 +341,14 @@ def companions(settings: Settings, run: str) -> list[Companion]:
             log.warning("there is no dashboard", cure="pip install 'gemmed[web]', or [web] enabled = false")
         else:
             modules.append("pipeline.web")
+    if routes(settings):
+        modules.append("pipeline.service.forwarding")
     return [Companion(module, settings, run) for module in modules]
 
 
 def _outside(settings: Settings) -> tuple[object, ...]:
     """What companions depend on; they read it once."""
-    return (settings.web,)
+    return settings.web, settings.mqtt, settings.webhook
 
 
 class _Steered:

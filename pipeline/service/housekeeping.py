@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from threading import Condition, Thread
@@ -13,6 +13,7 @@ from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.service.logs import log
 from pipeline.service.state import StateDirectory
+from pipeline.sinks.forwarding import Route
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.retention import Outlook, Retention
 from pipeline.sinks.sound import Part, SoundStore, Spool
@@ -27,10 +28,16 @@ class Housekeeper:
     """A thread with a connection of its own to the journal; what it has to tell it leaves with `report`."""
 
     def __init__(
-        self, state: StateDirectory, *, budget_bytes: int, least_free_bytes: int, report: Callable[[Notice], None]
+        self,
+        state: StateDirectory,
+        *,
+        budget_bytes: int,
+        least_free_bytes: int,
+        report: Callable[[Notice], None],
+        routes: Sequence[Route] = (),
     ) -> None:
         self._state, self._report = state, report
-        self.budget_bytes, self.least_free_bytes = budget_bytes, least_free_bytes
+        self.budget_bytes, self.least_free_bytes, self.routes = budget_bytes, least_free_bytes, routes
         self.outlook: Outlook | None = None
         """As it was when the budget was last looked at."""
         self._changed = Condition()
@@ -127,7 +134,7 @@ class Housekeeper:
             self._report(Notice(NoticeKind.STORAGE_LOW, pruned.as_dict()))
 
     def _retention(self, journal: Journal) -> Retention:
-        return Retention(self._state.path, journal, self.budget_bytes, self.least_free_bytes)
+        return Retention(self._state.path, journal, self.budget_bytes, self.least_free_bytes, self.routes)
 
 
 class SoundKeeper:

@@ -6,12 +6,15 @@ to the file. No environment variable changes a setting: what counts is in one pl
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -39,8 +42,10 @@ TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
 Overload: TypeAlias = Literal["drop_oldest", "wait"]
 
 _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
-_NOW_TABLES = {"labels", "training", "web"}
+_NOW_TABLES = {"labels", "training", "web", "mqtt", "webhook"}
 _NEXT_RECORDING_TABLES = {"decisions"}
+_BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_WEB_PORTS = {"http": 80, "https": 443}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
 
 
@@ -94,6 +99,59 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _checked_url(value: str, ports: Mapping[str, int]) -> str:
+    """No secret: settings are shown to whoever asks."""
+    example = " or ".join(f'"{scheme}://host:{port}"' for scheme, port in ports.items())
+    wrong = PydanticCustomError("rule", "must be an address; write for example {example}", {"example": example})
+    try:
+        parts = urlsplit(value)
+        fine = parts.scheme in ports and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        raise wrong from None
+    if parts.username is not None or parts.password is not None:
+        raise PydanticCustomError("secret", "must not contain a user or a password; they have settings of their own")
+    if not fine or not value.isascii() or not value.isprintable() or " " in value:
+        raise wrong
+    return value
+
+
+def _checked_broker(value: str) -> str:
+    if urlsplit(_checked_url(value, _BROKER_PORTS))[2:] != ("", "", ""):
+        raise PydanticCustomError("rule", "must end with the port; leave out the rest")
+    return value
+
+
+def _checked_receiver(value: str) -> str:
+    if urlsplit(_checked_url(value, _WEB_PORTS)).fragment:
+        raise PydanticCustomError("rule", "must not have a part behind #; leave it out")
+    return value
+
+
+def _checked_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", value):
+        raise PydanticCustomError("rule", 'must be letters, digits, - and _; write for example "field-1"')
+    return value
+
+
+def _checked_topic(value: str) -> str:
+    if not re.fullmatch(r"[^/+#\s]+(/[^/+#\s]+)*", value):
+        raise PydanticCustomError("rule", "must be a topic without +, # and spaces; homeassistant is usual")
+    return value
+
+
+def _checked_types(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    from pipeline.sinks.jsonl import EVENT_TYPES
+
+    for name in value or ():
+        if name not in EVENT_TYPES:
+            meant = get_close_matches(name, EVENT_TYPES, n=1)
+            cure = f"did you mean {meant[0]}?" if meant else "docs/events.md has them all"
+            raise PydanticCustomError(
+                "rule", "has {name}, which is no type of event; {cure}", {"name": name, "cure": cure}
+            )
+    return value
+
+
 Seconds: TypeAlias = Annotated[float, Field(ge=0), DURATION]
 SomeSeconds: TypeAlias = Annotated[float, Field(ge=0.01), DURATION]
 """Too short a time would keep a loop busy."""
@@ -101,6 +159,7 @@ Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 PathBeside: TypeAlias = Annotated[Path, BeforeValidator(_beside_file)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
+EventTypes: TypeAlias = Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), AfterValidator(_checked_types)]
 
 
 class Table(BaseModel):
@@ -314,6 +373,63 @@ class Web(Table):
         return self
 
 
+class _Output(Table):
+    """What all outputs have in common: how much may wait for a link, and how often a dead one is tried again."""
+
+    events: EventTypes = None
+    queue: Count = 100_000
+    retry_first_seconds: SomeSeconds = Field(default=1.0, validation_alias="retry_first")
+    retry_most_seconds: SomeSeconds = Field(default=60.0, validation_alias="retry_most")
+
+    @model_validator(mode="after")
+    def _pauses_are_in_order(self) -> Self:
+        if self.retry_first_seconds > self.retry_most_seconds:
+            most = DURATION.written(self.retry_most_seconds)
+            raise _contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
+        return self
+
+
+class Mqtt(_Output):
+    """A broker that gets events and states; none unless there is an address."""
+
+    address: Annotated[Text, AfterValidator(_checked_broker)] | None = None
+    name: Annotated[str, AfterValidator(_checked_name)] = "gemmed"
+    user: Text | None = None
+    password_file: PathBeside | None = None
+    ca_file: PathBeside | None = None
+    home_assistant: bool = True
+    discovery_prefix: Annotated[str, AfterValidator(_checked_topic)] = "homeassistant"
+
+    @property
+    def in_the_clear(self) -> bool:
+        """Whether a password travels over a net that others may listen to."""
+        parts = urlsplit(self.address or "")
+        return parts.scheme == "mqtt" and self.user is not None and not _is_loopback(parts.hostname or "")
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Mqtt:
+        if self.password_file is not None and self.user is None:
+            raise _contradiction("password_file", "needs user, whose password it is; add user")
+        if self.ca_file is not None and not (self.address or "mqtts:").startswith("mqtts:"):
+            raise _contradiction("ca_file", 'needs an address that begins with "mqtts://"; correct mqtt.address')
+        return self
+
+
+class Webhook(_Output):
+    """An address on the web that gets events; none unless there is a URL."""
+
+    url: Annotated[Text, AfterValidator(_checked_receiver)] | None = None
+    secret_file: PathBeside | None = None
+    ca_file: PathBeside | None = None
+    timeout_seconds: Annotated[float, Field(ge=0.1, le=600), DURATION] = Field(default=10.0, validation_alias="timeout")
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Webhook:
+        if self.ca_file is not None and not (self.url or "https:").startswith("https:"):
+            raise _contradiction("ca_file", 'needs a url that begins with "https://"; correct webhook.url')
+        return self
+
+
 class Settings(Table):
     """All of them; `path` is the file they were read from, which does not make them different."""
 
@@ -327,6 +443,8 @@ class Settings(Table):
     labels: Labels = Labels()
     training: Training = Training()
     web: Web = Web()
+    mqtt: Mqtt = Mqtt()
+    webhook: Webhook = Webhook()
     log: Log = Log()
     _path: Path | None = PrivateAttr(None)
 

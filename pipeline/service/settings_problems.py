@@ -88,6 +88,8 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
     field = _fields(table).get(keys[-1])
     if kind == "missing":
         return f'{key} is missing; write {keys[-1]} = "..." below [{keys[0]}]'
+    if kind == "secret":
+        return f"{key} {found[0]['msg']}"
     value = f"{key} = {as_toml_value(_at(tables, keys))}"
     if kind.startswith("union_tag"):
         return f"{value} must be one of {context['expected_tags'].replace(chr(39), '')}; write one of them"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -112,7 +112,9 @@ class Session:
             client.connect(host, port, keepalive=_KEEPALIVE_SECONDS)
             self._until(lambda: self._accepted is not None)
         except (OSError, ValueError) as error:
-            raise LinkError(f"{address} cannot be reached: {reason_of(error)}; check mqtt.address and the net") from error
+            raise LinkError(
+                f"{address} cannot be reached: {reason_of(error)}; check mqtt.address and the net"
+            ) from error
         assert self._accepted is not None
         if self._accepted.is_failure:
             raise LinkError(f"{address} does not let us in: {self._accepted}; check mqtt.user and mqtt.password_file")
@@ -142,7 +144,7 @@ class Session:
 
             raise LinkError(f"the connection to {self._address} is lost: {self._why_lost or error_string(code)}")
 
-    def _until(self, done: Any) -> None:
+    def _until(self, done: Callable[[], bool]) -> None:
         """However much there is to do, every answer must come in time."""
         deadline, waiting = time.monotonic() + _ANSWER_SECONDS, self._open()
         while not done():
@@ -180,7 +182,7 @@ class Session:
             self._awaited[mid] = reason
 
     def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
-        self.heard.append((message.topic, message.payload))
+        self.heard.append((message.topic, bytes(message.payload)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,9 @@ class View:
 class MqttTarget:
     """Tells events once, and how things are whenever that changes. Has an event when the broker acknowledges it."""
 
-    def __init__(self, broker: Broker, *, name: str, n_sensors: int, discovery_prefix: str, home_assistant: bool) -> None:
+    def __init__(
+        self, broker: Broker, *, name: str, n_sensors: int, discovery_prefix: str, home_assistant: bool
+    ) -> None:
         self._broker, self._name, self._n_sensors = broker, name, n_sensors
         self._prefix, self._home_assistant = discovery_prefix, home_assistant
         self._session: Session | None = None

@@ -11,7 +11,7 @@ from pipeline.sinks.journal import Stored
 
 def outward(event: Stored) -> dict[str, Any]:
     """As others get it: the settings of a machine are nobody else's business."""
-    return {name: value for name, value in event.as_dict().items() if name not in ("settings", "changes")}
+    return {name: value for name, value in event.as_dict().items() if name != "settings"}
 
 
 def read_secret(file: Path, setting: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StorageError
+from pipeline.sinks.forwarding import Route, owed_after
 from pipeline.sinks.journal import Journal, Row, utc
 from pipeline.sinks.summaries import MINUTE
 
@@ -120,6 +122,8 @@ class Retention:
     journal: Journal
     budget_bytes: int
     least_free_bytes: int = 0
+    routes: Sequence[Route] = ()
+    """What others still have to get stays in the journal, within the bounds of their queues."""
 
     def over_bytes(self) -> int:
         """How much too much there is, by the budget or by what must stay free on the disk; below 0, what is left."""
@@ -181,11 +185,11 @@ class Retention:
 
     def _shorten_journal(self, pruned: Pruned) -> None:
         """What is oldest, if the journal is over its share: passing events, and minutes of which there is the hour."""
+        conditions, values = self._removable()
         while self.journal.content_bytes() > _JOURNAL_SHARE * self.budget_bytes:
-            marks = ", ".join("?" * len(_PASSING))
             removed = self.journal.execute(
-                f"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE type IN ({marks}) ORDER BY id LIMIT ?)",
-                (*_PASSING, _FEW_EVENTS),
+                f"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE {conditions} ORDER BY id LIMIT ?)",
+                (*values, _FEW_EVENTS),
             )
             pruned.events_removed += removed
             minutes = self._remove_minutes(young=removed < _FEW_EVENTS)
@@ -201,6 +205,15 @@ class Retention:
             "(SELECT rowid FROM summaries WHERE seconds = ? AND time < ? ORDER BY time LIMIT ?)",
             (MINUTE, utc(until), _FEW_EVENTS),
         )
+
+    def _removable(self) -> tuple[str, list[Any]]:
+        conditions, values = [f"type IN ({_marks(_PASSING)})"], list[Any](_PASSING)
+        for route in self.routes:
+            owed = owed_after(self.journal, route)
+            if owed is not None:
+                conditions.append(f"NOT (id > ? AND type IN ({_marks(route.types)}))")
+                values += [owed, *route.types]
+        return " AND ".join(conditions), values
 
     def _rate(self) -> None:
         """What pieces are worth that nobody has asked about, the youngest aside."""
@@ -220,7 +233,7 @@ class Retention:
         if self.journal.rows(overlaps, place):
             return Worth.LABELLED
         here = "SELECT 1 FROM events WHERE recording = ? AND sample >= ? AND sample <= ? AND"
-        if self.journal.rows(f"{here} type IN ({', '.join('?' * len(_ANOMALIES))}) LIMIT 1", (*place, *_ANOMALIES)):
+        if self.journal.rows(f"{here} type IN ({_marks(_ANOMALIES)}) LIMIT 1", (*place, *_ANOMALIES)):
             return Worth.ANOMALOUS
         decided = f"{here} type = 'decision' AND json_extract(body, '$.label') IS NOT NULL LIMIT 1"
         return Worth.DECIDED if self.journal.rows(decided, place) else Worth.ORDINARY
@@ -265,3 +278,7 @@ class Retention:
             "SELECT worth, count(*) AS n FROM pieces WHERE file IS NOT NULL GROUP BY worth ORDER BY worth"
         )
         return {"recent" if row["worth"] is None else Worth(row["worth"]).told: row["n"] for row in rows}
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))

@@ -51,7 +51,9 @@ class Receiver:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise LinkError(f"{self.told} cannot be reached: {reason_of(error)}; check webhook.url and the net") from error
+            raise LinkError(
+                f"{self.told} cannot be reached: {reason_of(error)}; check webhook.url and the net"
+            ) from error
         return connection
 
     def _plain(self) -> HTTPConnection:

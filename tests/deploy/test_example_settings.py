@@ -39,9 +39,18 @@ UNSET = {
     "training.classes",
     "web.certificate",
     "web.key",
+    "mqtt.address",
+    "mqtt.user",
+    "mqtt.password_file",
+    "mqtt.ca_file",
+    "mqtt.events",
+    "webhook.url",
+    "webhook.events",
+    "webhook.secret_file",
+    "webhook.ca_file",
 }
 """What has no default, and is shown with a value that it might have."""
-TOGETHER = ("training.recordings", "training.labels", "web.certificate", "web.key")
+TOGETHER = ("training.recordings", "training.labels", "web.certificate", "web.key", "mqtt.password_file")
 """What cannot be given alone."""
 
 
