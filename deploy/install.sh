@@ -95,7 +95,7 @@ install_program() {
     make_wheel
     wheel=$(echo "$scratch"/*.whl)
     say "installing $(basename "$wheel") into $opt"
-    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live] @ file://$wheel"
+    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live,mqtt,web] @ file://$wheel"
     # The same version may come from a newer checkout.
     "$opt/bin/python" -m pip install --quiet --no-deps --force-reinstall "$wheel"
 }

@@ -110,7 +110,7 @@ def test_killed_for_real_and_started_again(model, unseen, tmp_path):
 
 def test_every_line_obeys_the_schema(decisions, model, tmp_path):
     """Also those of gaps, troubles and masks."""
-    schema = json.loads((ROOT / "docs" / "events.schema.json").read_text())
+    schema = json.loads((ROOT / "pipeline" / "sinks" / "events.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     strange = tmp_path / "strange"
     strange.mkdir()

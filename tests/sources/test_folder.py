@@ -25,7 +25,7 @@ from pipeline.stages import Chain, Fingerprint, Measuring
 from tests.sources.timeline import Played
 
 RATE = 8000
-SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
+SCHEMA = Path(__file__).parents[2] / "pipeline" / "sinks" / "events.schema.json"
 
 
 def ramp(n, channels=4, *, first=0):

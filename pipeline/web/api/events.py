@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
 
 from pipeline.errors import NotFound
 from pipeline.web.context import TheContext
 from pipeline.web.schemas import Event, Events
 
-router = APIRouter(prefix="/api/v1/events", tags=["events"])
+router = APIRouter(tags=["events"])
 MOST = 1000
 EventId = Annotated[int, Path(ge=1, le=2**62, description="The id of an event.")]
 
 
-@router.get("")
+@router.get("/api/v1/events")
 def events(
     context: TheContext,
     after: Annotated[int, Query(ge=0, le=2**62, description="Only events with a larger id.")] = 0,
@@ -29,7 +32,7 @@ def events(
         return Events(events=[Event(**event.as_dict()) for event in found], last_id=journal.last_id)
 
 
-@router.get("/{number}")
+@router.get("/api/v1/events/{number}")
 def event(context: TheContext, number: EventId) -> Event:
     """One event by its id."""
     with context.reading() as journal:
@@ -37,3 +40,16 @@ def event(context: TheContext, number: EventId) -> Event:
     if found is None:
         raise NotFound(f"there is no event {number}; /api/v1/events lists them")
     return Event(**found.as_dict())
+
+
+@router.get(
+    "/events.schema.json", response_class=Response, responses={200: {"content": {"application/schema+json": {}}}}
+)
+async def schema() -> Response:
+    """The JSON schema of events, here and in what `gemmed replay` writes."""
+    return Response(_schema(), media_type="application/schema+json")
+
+
+@cache
+def _schema() -> bytes:
+    return files("pipeline.sinks").joinpath("events.schema.json").read_bytes()
