@@ -1,0 +1,207 @@
+"""Which moments somebody should label next: those that teach most, no two of one passage, and some drawn by chance.
+
+What labelling a moment teaches is a product of three factors, each of which is told with the moment:
+
+    teaches = uncertainty * (1 + disagreement) * (1 + anomaly) / 4
+
+- uncertainty: 1 where both classes are equally likely or nobody had a say, 0 where the decision is certain; but never
+  below 0.05, for a decision may be certain and wrong;
+- disagreement: of the weight that the sensors have together, the part on the weaker side, twice, so that 1 is as much
+  for as against; or the share of sensors without which the decision would be another, if that is more;
+- anomaly: the share of sensors that the screen refused, or 1 where an event was noticed.
+
+Disagreement and anomaly double it at most. Who only looks at what is uncertain never finds what is wrong with
+confidence: every eighth place is drawn by chance from all moments that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.events import Role
+from pipeline.training.passages import APART_SECONDS
+
+LEAST_UNCERTAINTY = 0.05
+BY_CHANCE_EVERY = 8
+_UNHEARD = {Role.ABSENT, Role.OFF, Role.MASKED}
+_DIGITS = 9
+"""Beyond them a sum depends on the order of its terms."""
+
+MOMENTS = np.dtype(
+    [
+        ("event", np.int64),
+        ("recording", np.int64),  # by a number of its own
+        ("begin", np.float64),  # in seconds
+        ("end", np.float64),
+        ("uncertainty", np.float64),
+        ("disagreement", np.float64),
+        ("anomaly", np.float64),
+    ]
+)
+Moments = NDArray[Any]
+"""Rows of `MOMENTS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The factors of what a decision teaches."""
+
+    uncertainty: float
+    disagreement: float
+    anomaly: float
+
+
+def lesson(decision: Mapping[str, Any]) -> Lesson | None:
+    """From a decision as the journal tells it; none if no sensor was heard, for then there is nothing to learn."""
+    roles = decision["roles"]
+    if all(role in _UNHEARD for role in roles):
+        return None
+    return Lesson(
+        _uncertainty(decision["probability"]),
+        _disagreement(decision),
+        round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS),
+    )
+
+
+def _uncertainty(probability: float | None) -> float:
+    return 1.0 if probability is None else max(LEAST_UNCERTAINTY, round(2 - 2 * probability, _DIGITS))
+
+
+def _disagreement(decision: Mapping[str, Any]) -> float:
+    first, second = sides(decision)
+    weights = decision["weights"]
+    one, other = sum(weights[sensor - 1] for sensor in first), sum(weights[sensor - 1] for sensor in second)
+    divided = 2 * min(one, other) / (one + other) if one + other > 0 else 0.0
+    swayed = len(swaying(decision)) / max(len(first) + len(second), 1)
+    return round(max(divided, swayed), _DIGITS)
+
+
+def sides(decision: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """The sensors that had a say, counted from 1: those for the first class, and those for the second."""
+    said = [
+        (sensor, odds)
+        for sensor, (role, odds) in enumerate(zip(decision["roles"], decision["log_odds"], strict=True), start=1)
+        if role == Role.USED and odds
+    ]
+    return [sensor for sensor, odds in said if odds < 0], [sensor for sensor, odds in said if odds > 0]
+
+
+def swaying(decision: Mapping[str, Any]) -> list[int]:
+    """The sensors, counted from 1, without which the decision would be another."""
+    pairs = zip(decision["roles"], decision["without"], strict=True)
+    return [
+        sensor
+        for sensor, (role, without) in enumerate(pairs, start=1)
+        if role == Role.USED and without["label"] != decision["label"]
+    ]
+
+
+def teaches(moments: Moments) -> NDArray[np.float64]:
+    """What labelling each of them teaches, from 0 to 1."""
+    value = moments["uncertainty"] * (1 + moments["disagreement"]) * (1 + moments["anomaly"]) / 4
+    rounded: NDArray[np.float64] = np.round(value, _DIGITS)
+    return rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A moment to ask about, and whether only chance has chosen it."""
+
+    event: int
+    by_chance: bool
+
+
+def queue(moments: Moments) -> list[Asked]:
+    """What to ask, in this order; each passage once, by its most instructive moment or by one drawn by chance."""
+    moments = np.sort(moments, order=["recording", "begin"])
+    lots = _lots(moments["event"])
+    passages = _passages(moments)
+    drawn = iter(sorted(range(len(passages)), key=lambda n: int(lots[passages[n][1]].min())))
+    instructive = iter(range(len(passages)))
+    found: list[Asked] = []
+    asked: set[int] = set()
+    while len(found) < len(passages):
+        by_chance = len(found) % BY_CHANCE_EVERY == BY_CHANCE_EVERY - 1
+        number = next(n for n in (drawn if by_chance else instructive) if n not in asked)
+        asked.add(number)
+        best, members = passages[number]
+        moment = members[np.argmin(lots[members])] if by_chance else best
+        found.append(Asked(int(moments["event"][moment]), by_chance))
+    return found
+
+
+def _passages(moments: Moments) -> list[tuple[int, NDArray[np.int64]]]:
+    """The most instructive moment of each passage, and all moments that it speaks for; the best first.
+
+    In a stream without pauses a passage has no edges of its own: it is what lies around its best moment.
+    """
+    free = np.ones(len(moments), np.bool_)
+    found = []
+    for best in np.lexsort((-moments["event"], -teaches(moments))).tolist():
+        if free[best]:
+            members = _around(moments, moments[best])
+            members = members[free[members]]
+            free[members] = False
+            found.append((best, members))
+    return found
+
+
+def without(moments: Moments, stretches: Iterable[tuple[int, float, float]]) -> Moments:
+    """Those that do not belong to the passage of any stretch, which is recording, begin and end."""
+    moments = np.sort(moments, order=["recording", "begin"])
+    free = np.ones(len(moments), np.bool_)
+    for recording, begin, end in stretches:
+        free[_around(moments, {"recording": recording, "begin": begin, "end": end})] = False
+    return moments[free]
+
+
+def _around(moments: Moments, place: Any) -> NDArray[np.int64]:
+    """The moments of the same passage as a place; `moments` are sorted."""
+    first, last = np.searchsorted(moments["recording"], [place["recording"], place["recording"] + 1])
+    begin, end = moments["begin"][first:last], moments["end"][first:last]
+    stop = np.searchsorted(begin, place["end"] + APART_SECONDS)
+    longest = float((end - begin).max(initial=0.0))
+    start = np.searchsorted(begin, place["begin"] - APART_SECONDS - longest)
+    near = np.flatnonzero(end[start:stop] > place["begin"] - APART_SECONDS)
+    around: NDArray[np.int64] = near + (first + start)
+    return around
+
+
+def _lots(events: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """A number for each event, as if drawn by chance, and the same every time (splitmix64)."""
+    z = events.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    lots: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return lots
+
+
+def in_words(decision: Mapping[str, Any], classes: Sequence[str]) -> list[str]:
+    """Why a decision is worth asking about, each reason in a few words."""
+    probability = decision["probability"]
+    sure = "" if probability is None else f", probability {probability:.2f}"
+    told = [f"{decision['label'] or 'undecided'}{sure}"]
+    first, second = sides(decision)
+    if first and second and len(classes) == 2:
+        told.append(f"{named(first)} {_say(first)} {classes[0]}, {named(second)} {_say(second)} {classes[1]}")
+    if swayed := swaying(decision):
+        told.append(f"without {named(swayed, 'or')} it would be decided otherwise")
+    if refused := [n for n, role in enumerate(decision["roles"], start=1) if role == Role.ANOMALOUS]:
+        told.append(f"the sound of {named(refused)} is unusual")
+    return told
+
+
+def _say(sensors: Sequence[int]) -> str:
+    return "says" if len(sensors) == 1 else "say"
+
+
+def named(sensors: Sequence[int], word: str = "and") -> str:
+    """Sensor 2; sensors 1, 2 and 4."""
+    if len(sensors) == 1:
+        return f"sensor {sensors[0]}"
+    return f"sensors {', '.join(map(str, sensors[:-1]))} {word} {sensors[-1]}"
