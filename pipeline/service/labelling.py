@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UsageError
+from pipeline.errors import NotFound, UsageError
 from pipeline.events import NoticeKind
 from pipeline.service.units import DURATION
 from pipeline.sinks.journal import Entry, Journal, utc
@@ -118,7 +118,7 @@ def take_back(journal: Journal, number: int, given: Given) -> int:
     """What a label said is no longer said; what others said of the same sound stays."""
     rows = journal.rows("SELECT recording, start, stop, takes_back, void FROM label_rows WHERE id = ?", (number,))
     if not rows:
-        raise UsageError(f"there is no label {number}; gemmed label --list shows them")
+        raise NotFound(f"there is no label {number}; gemmed label --list shows them")
     (row,) = rows
     if row["takes_back"] is not None:
         raise UsageError(f"{number} is no label, it takes back {row['takes_back']}; give the label again instead")
@@ -126,6 +126,26 @@ def take_back(journal: Journal, number: int, given: Given) -> int:
         raise UsageError(f"label {number} is taken back already; gemmed label --list shows which count")
     moment = Moment(row["recording"], row["start"], row["stop"])
     return give(journal, moment, Given(None, given.who, given.why, given.via), takes_back=number)
+
+
+def learned_until(journal: Journal) -> int:
+    """The last event that a round of learning knew of which came to its end; a killed one has taught nothing."""
+    (row,) = journal.rows(
+        """
+        SELECT coalesce(max(id), 0) AS id FROM events WHERE type = 'retraining_started' AND id < (
+            SELECT max(id) FROM events WHERE type IN ('retraining_finished', 'retraining_failed')
+        )
+        """
+    )
+    return int(row["id"])
+
+
+def new_labels(journal: Journal) -> int:
+    """How many were given, corrected or taken back since."""
+    (row,) = journal.rows(
+        "SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (learned_until(journal),)
+    )
+    return int(row["n"])
 
 
 def moment_of_event(journal: Journal, number: int) -> Moment:
@@ -165,19 +185,17 @@ def moment_in(journal: Journal, recording: str | None, start_seconds: float, end
     return Moment(row["name"], round(start_seconds * row["rate_hz"]), round(end_seconds * row["rate_hz"]))
 
 
-def check_word(journal: Journal, name: str) -> None:
+def check_word(journal: Journal, name: str, *, cure: str = "add --new") -> None:
     """A misspelt label would be a class of its own: it must be one that models tell apart.
 
-    Before there is a model, it must only not look like a slip of what others said.
+    Before there is a model, it must only not look like a slip of what others said. The `cure` is how to insist.
     """
     classes = _column(journal, "SELECT DISTINCT value AS word FROM models, json_each(models.facts, '$.classes')")
     said = _column(journal, "SELECT DISTINCT label AS word FROM label_rows WHERE label IS NOT NULL AND NOT void")
     likely = get_close_matches(name, classes or said, n=1, cutoff=0.6 if classes else _SLIP)
     if name not in (classes or said) and (classes or likely):
         hint = f"did you mean {likely[0]}? " if likely else ""
-        raise UsageError(
-            f"{name!r} is no label so far ({', '.join(classes or said)}); {hint}add --new if it is meant so"
-        )
+        raise UsageError(f"{name!r} is no label so far ({', '.join(classes or said)}); {hint}{cure} if it is meant so")
 
 
 def _column(journal: Journal, query: str) -> list[str]:

@@ -20,7 +20,7 @@ from pipeline.files import write_whole
 from pipeline.service.assembly import warmed_chain
 from pipeline.service.doors import simulated_site
 from pipeline.service.job import Job
-from pipeline.service.labelling import WatchedLabels
+from pipeline.service.labelling import WatchedLabels, learned_until, new_labels
 from pipeline.service.logs import log
 from pipeline.service.registry import Origin, Registered, Registry, Status
 from pipeline.service.rounds import Rounds
@@ -283,15 +283,13 @@ class Retraining:
         training = settings.training
         schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds)
         started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
-        after = _learned_until(journal)
-        (labels,) = journal.rows("SELECT count(*) AS n FROM events WHERE type = 'label_given' AND id > ?", (after,))
         drift = journal.rows(
             "SELECT 1 FROM events WHERE type = 'fault_opened' AND id > ? AND json_extract(body, '$.cause') = 'drift' "
             "LIMIT 1",
-            (after,),
+            (learned_until(journal),),
         )
         last = datetime.fromisoformat(started.time) if started else None
-        return schedule.due(datetime.now(UTC), last, labels["n"], drift=bool(drift))
+        return schedule.due(datetime.now(UTC), last, new_labels(journal), drift=bool(drift))
 
     def _start(self, settings: Settings, *, starter: bool) -> None:
         self._started_at = time.monotonic()
@@ -308,18 +306,6 @@ class Retraining:
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()
-
-
-def _learned_until(journal: Journal) -> int:
-    """The last event that a round of learning knew of which came to its end; a killed one has taught nothing."""
-    (row,) = journal.rows(
-        """
-        SELECT coalesce(max(id), 0) AS id FROM events WHERE type = 'retraining_started' AND id < (
-            SELECT max(id) FROM events WHERE type IN ('retraining_finished', 'retraining_failed')
-        )
-        """
-    )
-    return int(row["id"])
 
 
 def _heard_seconds(journal: Journal) -> float:

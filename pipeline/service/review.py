@@ -1,4 +1,4 @@
-"""What somebody is asked to label, from the journal: the latest decisions whose sound is kept and that nobody labelled."""
+"""What somebody is asked to label: of the latest decisions those whose sound is kept and that nobody labelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from pipeline.errors import NotFound
 from pipeline.sinks.journal import Journal, Row, Stored, utc
 from pipeline.training import teaching
 from pipeline.training.model import Refusal
-from pipeline.training.passages import APART_SECONDS, current_labels
+from pipeline.training.passages import current_labels
 from pipeline.training.teaching import MOMENTS, Moments
 
+Why: TypeAlias = Literal["doubt", "instructive", "chance", "wanted"]
 MOST_DECISIONS = 20_000
 NEAR_SECONDS = 5.0
 """So far from an anomaly a decision may be about the same sound."""
@@ -46,7 +47,7 @@ class Doubt:
 class Question:
     """One moment to be heard and labelled."""
 
-    asked: str  # doubt, instructive, chance, wanted
+    asked: Why
     recording: str
     rate_hz: int
     start: int
@@ -124,9 +125,7 @@ class Review:
                 self._noticed.append((number, body["sample"] / rate_hz))
             elif found := teaching.lesson(body):
                 begin, end = body["start_sample"] / rate_hz, body["stop_sample"] / rate_hz
-                rows.append(
-                    (event.id, number, begin, end, found.uncertainty, found.disagreement, found.anomaly)
-                )
+                rows.append((event.id, number, begin, end, found.uncertainty, found.disagreement, found.anomaly))
         self._moments = np.concatenate([self._moments, np.array(rows, MOMENTS)])[-self._most :]
         self._noticed = self._noticed[-self._most :]
         self._after = last
@@ -209,12 +208,12 @@ def _instructive(journal: Journal, asked: teaching.Asked) -> Question | None:
     found = journal.event(asked.event)
     if found is None:
         return None
-    chance = ("drawn by chance, to find what is wrong with confidence",)
-    kind, first = ("chance", chance) if asked.by_chance else ("instructive", ())
-    return _question(journal, found, kind, first)
+    if asked.by_chance:
+        return _question(journal, found, "chance", ("drawn by chance, to find what is wrong with confidence",))
+    return _question(journal, found, "instructive", ())
 
 
-def _question(journal: Journal, event: Stored, asked: str, why: Sequence[str]) -> Question:
+def _question(journal: Journal, event: Stored, asked: Why, why: Sequence[str]) -> Question:
     body = event.body
     rate_hz = _rate_hz(journal, body["recording"])
     near = _near(journal, body["recording"], body["start_sample"], body["stop_sample"], rate_hz)
@@ -333,9 +332,7 @@ def label_of(journal: Journal, recording: str, start: int, stop: int) -> Row | N
     return next(iter(labels_of(journal, recording, start, stop, most=1)), None)
 
 
-def labels_of(
-    journal: Journal, recording: str, start: int, stop: int, *, after: int = 0, most: int = 10
-) -> list[Row]:
+def labels_of(journal: Journal, recording: str, start: int, stop: int, *, after: int = 0, most: int = 10) -> list[Row]:
     """Labels that count for some of a stretch, the last one first; only those given after another, if asked for."""
     return journal.rows(
         "SELECT id AS number, label, who, time, start AS start_sample, stop AS stop_sample FROM label_rows "

@@ -55,6 +55,10 @@ class Lesson:
     disagreement: float
     anomaly: float
 
+    @property
+    def teaches(self) -> float:
+        return round(self.uncertainty * (1 + self.disagreement) * (1 + self.anomaly) / 4, _DIGITS)
+
 
 def lesson(decision: Mapping[str, Any]) -> Lesson | None:
     """From a decision as the journal tells it; none if no sensor was heard, for then there is nothing to learn."""

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from pipeline.service.labelling import somebody
+from pipeline.service.review import Review
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
@@ -22,6 +24,7 @@ class Context:
         self.settings = settings
         self.state = StateDirectory(settings.storage.directory)
         self.live = Live(self.state)
+        self.review = Review()
         self.started_at = time.time()
 
     @contextmanager
@@ -42,3 +45,11 @@ def _context(request: Request) -> Any:
 
 
 TheContext = Annotated[Context, Depends(_context)]
+
+
+def _who(request: Request) -> str:
+    return getattr(request.state, "who", None) or somebody()
+
+
+Who = Annotated[str, Depends(_who)]
+"""Who asks: the name of his token, or of the user of this machine."""

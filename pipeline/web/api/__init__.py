@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, monitoring, settings, sound, status
+from pipeline.web.api import events, labels, monitoring, review, settings, sound, status
 
-ROUTERS = (status.router, events.router, sound.router, settings.router, monitoring.router)
+ROUTERS = (
+    status.router,
+    events.router,
+    sound.router,
+    review.router,
+    labels.router,
+    settings.router,
+    monitoring.router,
+)

@@ -1,0 +1,200 @@
+"""What people say that was heard."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field, StringConstraints
+
+from pipeline.errors import UsageError
+from pipeline.service.labelling import Given, Moment, check_word, give, moment_of_event, take_back
+from pipeline.service.registry import Registry
+from pipeline.service.review import labels_of
+from pipeline.sinks.journal import Journal
+from pipeline.web.context import Context, TheContext, Who
+
+router = APIRouter(prefix="/api/v1/labels", tags=["labels"])
+_VIA = "page"
+_Number = Annotated[int, Path(ge=1, le=2**62, description="The number of a label.")]
+_Sample = Annotated[int, Field(ge=0, le=2**62)]
+_Word = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+_Why = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+# A label that is sent twice because an answer was lost must be looked up and given by nobody else in between.
+_one_at_a_time = Lock()
+
+
+class Label(BaseModel):
+    """What somebody said of a stretch of a recording."""
+
+    number: int
+    recording: str
+    start_sample: int
+    stop_sample: int
+    rate_hz: int | None
+    label: str | None = Field(description="None: what was said of this stretch before is no longer said.")
+    who: str
+    time: str
+    why: str
+    via: str = Field(description="By command, file or page.")
+    takes_back: int | None = Field(description="The number of the label that this one makes void.")
+    void: bool = Field(description="It was taken back, or takes one back.")
+
+
+class Labels(BaseModel):
+    """The newest first."""
+
+    labels: list[Label]
+    total: int
+
+
+class Word(BaseModel):
+    word: str
+    learned: bool = Field(description="The next model learns to tell it from the other; else its sound is kept.")
+
+
+class Words(BaseModel):
+    """What can be said without insisting, the classes first."""
+
+    words: list[Word]
+    origin: Literal["model", "settings", "said"] = Field(description="Whence the classes come.")
+
+
+class NewLabel(BaseModel):
+    """What is heard in the segment of a decision, or from sample to sample of a recording."""
+
+    label: _Word
+    event: Annotated[int | None, Field(ge=1, le=2**62, description="The id of a decision.")] = None
+    recording: Annotated[str | None, Field(max_length=200)] = None
+    start_sample: _Sample | None = None
+    stop_sample: _Sample | None = None
+    why: _Why = ""
+    new: Annotated[bool, Field(description="The word is meant so, even if no model knows it.")] = False
+    known: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=2**62,
+            description="The newest label you knew of. The same label for the same stretch is then stored once, "
+            "however often it is sent; and you are told what others said meanwhile.",
+        ),
+    ] = None
+
+    def moment(self, journal: Journal) -> Moment:
+        stretch = (self.recording, self.start_sample, self.stop_sample)
+        if self.event is not None and stretch == (None, None, None):
+            return moment_of_event(journal, self.event)
+        if self.event is None and self.recording and self.start_sample is not None and self.stop_sample is not None:
+            return Moment(self.recording, self.start_sample, self.stop_sample)
+        raise UsageError(
+            "a label needs a place, and only one: give event, or recording with start_sample and stop_sample"
+        )
+
+
+class Said(BaseModel):
+    """Somebody else's label of the same sound."""
+
+    number: int
+    label: str
+    who: str
+    time: str
+
+
+class Stored(BaseModel):
+    """It cannot be lost any more."""
+
+    number: int
+    meanwhile: list[Said] = Field(
+        description="What others said of the same sound meanwhile; yours counts, as the last."
+    )
+
+
+class TakenBack(BaseModel):
+    number: int
+    takes_back: int
+
+
+class Reason(BaseModel):
+    why: _Why = ""
+
+
+@router.get("")
+def labels(
+    context: TheContext,
+    before: Annotated[int, Query(ge=1, le=2**62, description="Only labels with a smaller number.")] = 2**62,
+    most: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Labels:
+    """Who said what, when and why; also what was taken back, for nothing is ever removed."""
+    with context.reading() as journal:
+        rows = journal.rows(
+            "SELECT l.id AS number, l.recording, l.start AS start_sample, l.stop AS stop_sample, r.rate_hz, l.label, "
+            "l.who, l.time, l.why, l.via, l.takes_back, l.void FROM label_rows l LEFT JOIN recordings r "
+            "ON r.name = l.recording WHERE l.id < ? ORDER BY l.id DESC LIMIT ?",
+            (before, most),
+        )
+        (total,) = journal.rows("SELECT count(*) AS n FROM labels")
+    return Labels(labels=[Label(**row) for row in rows], total=total["n"])
+
+
+@router.get("/words")
+def words(context: TheContext) -> Words:
+    """What may be said: the classes of the champion, else those of the settings; and what was said before."""
+    with context.reading() as journal:
+        return words_of(context, journal)
+
+
+def words_of(context: Context, journal: Journal) -> Words:
+    champion = Registry(context.state.models, journal).champion()
+    said = [
+        row["label"]
+        for row in journal.rows(
+            "SELECT label, count(*) AS n FROM label_rows WHERE label IS NOT NULL AND NOT void GROUP BY label "
+            "ORDER BY n DESC, label LIMIT 50"
+        )
+    ]
+    classes = list(context.settings.training.classes or ())
+    if champion is not None and champion.facts.get("classes"):
+        classes = champion.facts["classes"]
+    origin: Literal["model", "settings", "said"] = "model" if champion else "settings" if classes else "said"
+    told = [Word(word=word, learned=True) for word in classes]
+    told += [Word(word=word, learned=not classes) for word in said if word not in classes]
+    return Words(words=told, origin=origin)
+
+
+@router.post("")
+def label(context: TheContext, who: Who, given: NewLabel) -> Stored:
+    """Say what was heard. The last word of anybody counts; what was said before stays to be read."""
+    with _one_at_a_time, context.writing() as journal:
+        moment = given.moment(journal)
+        same = _same(journal, moment, given, who)
+        if same is None and not given.new:
+            check_word(journal, given.label, cure="say new: true")
+        known = given.known
+        others = [] if known is None else labels_of(journal, moment.recording, moment.start, moment.stop, after=known)
+        number = same or give(journal, moment, Given(given.label, who, given.why, _VIA))
+    return Stored(
+        number=number,
+        meanwhile=[Said(**{name: one[name] for name in Said.model_fields}) for one in others if one["number"] != same],
+    )
+
+
+def _same(journal: Journal, moment: Moment, given: NewLabel, who: str) -> int | None:
+    """The number of this very label, if it arrived before and only the answer was lost."""
+    if given.known is None:
+        return None
+    rows = journal.rows(
+        "SELECT id FROM labels WHERE recording = ? AND start = ? AND stop = ? AND label = ? AND who = ? AND via = ? "
+        "AND id > ? ORDER BY id LIMIT 1",
+        (moment.recording, moment.start, moment.stop, given.label, who, _VIA, given.known),
+    )
+    return rows[0]["id"] if rows else None
+
+
+@router.post("/{number}/take-back")
+def taken_back(context: TheContext, who: Who, number: _Number, reason: Reason) -> TakenBack:
+    """What this label said is no longer said; what others said of the same sound stays."""
+    with _one_at_a_time, context.writing() as journal:
+        return TakenBack(number=take_back(journal, number, Given(None, who, reason.why, _VIA)), takes_back=number)

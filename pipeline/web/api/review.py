@@ -1,0 +1,220 @@
+"""What is worth labelling, the most instructive first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from pipeline.service.labelling import new_labels
+from pipeline.service.review import Question, Questions, Why, classes_of, given_since
+from pipeline.sinks.journal import Journal
+from pipeline.web.api.labels import Said, Word, words_of
+from pipeline.web.context import Context, TheContext
+
+router = APIRouter(prefix="/api/v1", tags=["labels"])
+CONTEXT_SECONDS = 4.0
+"""Heard before and after, so that one knows what one hears."""
+
+
+class Sensor(BaseModel):
+    """What one sensor had to say in a decision."""
+
+    sensor: int = Field(description="Counted from 1.")
+    role: str
+    weight: float | None
+    p_value: float | None = Field(description="How usual its sound is for it.")
+    says: str | None = Field(description="The class it is for.")
+    log_odds: float | None = Field(description="Of the second class.")
+    without: str | None = Field(description="What would be decided without it.")
+
+
+class Decided(BaseModel):
+    """What the array made of it."""
+
+    event: int
+    time: str
+    label: str | None
+    probability: float | None
+    reason: str | None
+    model: str
+    sensors: list[Sensor]
+
+
+class Teaches(BaseModel):
+    """How much labelling it teaches, from 0 to 1, and why: value = uncertainty (1 + disagreement) (1 + anomaly) / 4."""
+
+    value: float
+    uncertainty: float
+    disagreement: float
+    anomaly: float
+
+
+class Near(BaseModel):
+    """What else was told about the same seconds."""
+
+    id: int
+    type: str
+    sample: int
+    told: str
+
+
+class Item(BaseModel):
+    """A moment to be labelled, and why it is asked about."""
+
+    asked: Why
+    recording: str
+    rate_hz: int
+    start_sample: int
+    stop_sample: int
+    shown_start_sample: int = Field(description="With what was heard before.")
+    shown_stop_sample: int = Field(description="With what was heard after.")
+    why: list[str]
+    decision: Decided | None
+    teaches: Teaches | None
+    labelled: Said | None = Field(description="What somebody said of it already.")
+    near: list[Near]
+
+
+class Empty(BaseModel):
+    """Why there is nothing to review, and what to do."""
+
+    title: str
+    cure: str
+
+
+class Retraining(BaseModel):
+    """When labels are learned from."""
+
+    enabled: bool
+    new_labels: int = Field(description="Given since the last round of learning.")
+    wanted: int = Field(description="So many begin a new round.")
+
+
+class ToReview(BaseModel):
+    """What to ask, in this order."""
+
+    items: list[Item]
+    waiting: int = Field(description="All passages that could be asked about.")
+    decisions: int = Field(description="So many of the latest were looked at.")
+    empty: Empty | None
+    words: list[Word]
+    last_label: int = Field(description="The number of the newest label there is.")
+    labels_today: int
+    retraining: Retraining
+
+
+@router.get("/review")
+def review(
+    context: TheContext,
+    most: Annotated[int, Query(ge=1, le=100)] = 20,
+    event: Annotated[int | None, Query(ge=1, le=2**62, description="A decision that shall come first.")] = None,
+) -> ToReview:
+    """Moments whose sound is kept and that nobody labelled, one of each passage, by what labelling them teaches."""
+    with context.reading() as journal:
+        (newest,) = journal.rows("SELECT coalesce(max(id), 0) AS n FROM labels")
+        found = context.review.questions(journal, most=most, event=event)
+        training = context.settings.training
+        midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        return ToReview(
+            items=[_item(journal, one) for one in found.first],
+            waiting=found.waiting,
+            decisions=found.decisions,
+            empty=None if found.first else _empty(context, found),
+            words=words_of(context, journal).words,
+            last_label=newest["n"],
+            labels_today=given_since(journal, midnight),
+            retraining=Retraining(enabled=training.enabled, new_labels=new_labels(journal), wanted=training.new_labels),
+        )
+
+
+def _item(journal: Journal, question: Question) -> Item:
+    reach = round(CONTEXT_SECONDS * question.rate_hz)
+    lesson, given = question.lesson, question.labelled
+    return Item(
+        asked=question.asked,
+        recording=question.recording,
+        rate_hz=question.rate_hz,
+        start_sample=question.start,
+        stop_sample=question.stop,
+        shown_start_sample=max(0, question.start - reach),
+        shown_stop_sample=question.stop + reach,
+        why=list(question.why),
+        decision=None if question.decision is None else _decided(journal, question.decision.as_dict()),
+        teaches=None
+        if lesson is None
+        else Teaches(
+            value=lesson.teaches,
+            uncertainty=lesson.uncertainty,
+            disagreement=lesson.disagreement,
+            anomaly=lesson.anomaly,
+        ),
+        labelled=None if given is None else Said(**{name: given[name] for name in Said.model_fields}),
+        near=[Near(**one) for one in question.near],
+    )
+
+
+def _decided(journal: Journal, event: dict[str, Any]) -> Decided:
+    classes = classes_of(journal, event["model"])
+
+    def says(log_odds: float | None) -> str | None:
+        return classes[log_odds > 0] if log_odds and len(classes) == 2 else None
+
+    columns = zip(event["roles"], event["weights"], event["p_values"], event["log_odds"], event["without"], strict=True)
+    return Decided(
+        event=event["id"],
+        time=event["time"],
+        label=event["label"],
+        probability=event["probability"],
+        reason=event["reason"],
+        model=event["model"],
+        sensors=[
+            Sensor(
+                sensor=number,
+                role=role,
+                weight=weight,
+                p_value=p_value,
+                says=says(log_odds) if role == "used" else None,
+                log_odds=log_odds,
+                without=without["label"],
+            )
+            for number, (role, weight, p_value, log_odds, without) in enumerate(columns, start=1)
+        ],
+    )
+
+
+def _empty(context: Context, found: Questions) -> Empty:
+    settings, status = context.settings, context.live.status or {}
+    if settings.storage.sound == "none":
+        return Empty(
+            title="No sound is kept",
+            cure='What was not kept cannot be heard. Set storage.sound = "all", and restart gemmed.',
+        )
+    if not found.decisions and not status.get("model"):
+        under_way = (
+            "A first model is being made; that takes a minute."
+            if status.get("learning")
+            else (
+                "There is no model yet: gemmed listens until it has heard enough to judge its sensors "
+                "(training.unlabelled), or give it training.recordings and training.labels."
+            )
+        )
+        return Empty(title="Nothing was decided yet", cure=under_way)
+    if not found.decisions:
+        return Empty(
+            title="Nothing was decided yet", cure="The first decision comes within seconds; it will appear here."
+        )
+    if not found.with_sound:
+        piece = settings.storage.piece_seconds
+        return Empty(
+            title="The sound of what was decided cannot be heard yet",
+            cure=f"Sound is kept in pieces of {piece:g} s: wait for the first. If it has made room for newer sound, "
+            "raise storage.budget.",
+        )
+    return Empty(
+        title="All that was heard is labelled",
+        cure=f"Of the last {found.decisions} decisions none is left that would teach anything new. New ones "
+        "appear here by themselves.",
+    )
