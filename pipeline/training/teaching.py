@@ -189,7 +189,8 @@ def in_words(decision: Mapping[str, Any], classes: Sequence[str]) -> list[str]:
     """Why a decision is worth asking about, each reason in a few words."""
     probability = decision["probability"]
     sure = "" if probability is None else f", probability {probability:.2f}"
-    told = [f"{decision['label'] or 'undecided'}{sure}"]
+    why = f" ({decision['reason']})" if decision["reason"] else ""
+    told = [f"{decision['label'] or 'undecided'}{why}{sure}"]
     first, second = sides(decision)
     if first and second and len(classes) == 2:
         told.append(f"{named(first)} {_say(first)} {classes[0]}, {named(second)} {_say(second)} {classes[1]}")

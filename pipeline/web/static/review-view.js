@@ -4,6 +4,10 @@ import { el, percent, replace, time, words } from "./dom.js";
 import { picture } from "./sounds.js";
 import { ROLES } from "./states.js";
 
+const SHORT = {
+  absent: "did not deliver", off: "switched off", masked: "bad health, not counted", calibrating: "no reference yet",
+  untrained: "not trained, not counted", anomalous: "unusual, not counted",
+};
 const ASKED = {
   doubt: ["Doubted label", "you or I am wrong here"],
   instructive: ["Instructive", "a label teaches much here"],
@@ -23,7 +27,7 @@ export function reasons(item) {
   const at = item.decision && time(item.decision.time);
   return el("div.review-why", {},
     el("p.row", {}, el("span.tag", { data: { asked: item.asked } }, title), el("span.quiet", {}, meaning, at && " · ", at)),
-    el("ul", {}, item.why.map((one) => el("li", {}, one))),
+    el("ul", {}, item.why.map((one) => el("li", {}, words(one)))),
     item.labelled && item.asked !== "doubt" && el("p.note", {}, `${item.labelled.who} has labelled it ${item.labelled.label} at `, time(item.labelled.time)));
 }
 
@@ -37,7 +41,7 @@ export function decided(item) {
     el("dl.facts", {},
       el("dt", {}, "Model"), el("dd", {}, el("a", { href: "/models" }, decision.model)),
       item.teaches && [el("dt", {}, "Teaches"), el("dd.number", {}, `${item.teaches.value.toFixed(2)} of 1 = uncertainty ${item.teaches.uncertainty.toFixed(2)} × (1 + disagreement ${item.teaches.disagreement.toFixed(2)}) × (1 + anomaly ${item.teaches.anomaly.toFixed(2)}) / 4`)],
-      item.near.length ? [el("dt", {}, "Near it"), el("dd", {}, el("ul.plain", {}, item.near.map((one) => el("li", {}, `${distance(item, one.sample)}: ${one.told}`))))] : null));
+      item.near.length ? [el("dt", {}, "Near it"), el("dd", {}, el("ul.plain", {}, item.near.map((one) => el("li", {}, `${distance(item, one.sample)}: ${words(one.told)}`))))] : null));
 }
 
 function distance(item, sample) {
@@ -47,7 +51,6 @@ function distance(item, sample) {
 
 /** Rows of sensors with their pictures on one axis of time; `sought(seconds)` where somebody points, `alone(n)` for one. */
 export function sounds(item, { sought, alone, classes }) {
-  const n = item.decision?.sensors.length ?? null;
   const box = el("div.review-sounds", {}, el("p.loading", { role: "status" }, "Loading the sound …"));
   const heads = [];
   const marks = [];
@@ -56,7 +59,7 @@ export function sounds(item, { sought, alone, classes }) {
   function row(sensor, spectrogram) {
     const said = item.decision?.sensors[sensor - 1];
     const button = el("button.solo", { type: "button", "aria-pressed": "false", title: `Hear sensor ${sensor} alone (${SOLO[sensor - 1] ?? ""})`, onclick: () => alone(sensor - 1) },
-      `Sensor ${sensor}`, SOLO[sensor - 1] && el("kbd", {}, SOLO[sensor - 1]));
+      el("span", {}, `Sensor ${sensor}`), SOLO[sensor - 1] && el("kbd", {}, SOLO[sensor - 1]));
     const shown = picture(spectrogram, sensor, `sensor ${sensor}, ${shownSeconds(item).toFixed(0)} seconds; the marked part is asked about`);
     const head = el("div.head-line", {});
     const mark = el("div.asked-part", {});
@@ -93,13 +96,13 @@ export function sounds(item, { sought, alone, classes }) {
     solo(only) {
       buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(number === only)));
     },
-    n,
+    get n() { return buttons.length; },
   };
   return me;
 }
 
 function opinion(said, classes) {
-  if (said.role !== "used") return el("small", { title: ROLES[said.role] }, said.role);
+  if (said.role !== "used") return el("small", { title: ROLES[said.role] }, SHORT[said.role] ?? said.role);
   const probability = 1 / (1 + Math.exp(-Math.abs(said.log_odds)));
   const which = classes.indexOf(said.says);
   return el("small", { title: `${ROLES.used}; p-value ${said.p_value ?? "none"}` },
@@ -123,8 +126,10 @@ function axis(item) {
   const step = Math.max(1, Math.ceil((last - first) / 12));
   const marks = [];
   for (let second = first; second <= last; second += step) {
+    const at = secondsInto(item, item.start_sample + second * item.rate_hz) / shownSeconds(item);
+    if (at < 0.03 || at > 0.97) continue;
     const mark = el("span", {}, `${second > 0 ? "+" : ""}${second} s`);
-    mark.style.left = place(item, item.start_sample + second * item.rate_hz);
+    mark.style.left = `${100 * at}%`;
     marks.push(mark);
   }
   return el("div.review-row", { "aria-hidden": "true" }, el("span", {}), el("div.review-axis", {}, marks));

@@ -61,14 +61,14 @@ export async function show(root) {
   const skip = el("button", { type: "button", onclick: (event) => { relax(event); skipIt(); } }, "Skip", el("kbd", {}, "S"));
   const keys = keysDialog();
   const own = ownWordDialog((word, why) => label(word, { isNew: true, why }));
-  const bar = el("div.review-bar", { hidden: true },
-    labels,
-    el("div.row.review-tools", {}, playing, skip, undo),
-    el("div.row.review-tools", {}, autoplay, speed,
+  const bar = el("div.review-bar", { hidden: true }, labels, el("div.row.review-tools", {}, playing, skip, undo));
+  const options = el("div.row.review-options", {},
+      autoplay, speed,
       el("button", { type: "button", title: "Begin the label a second earlier ([)", "aria-label": "Begin the label a second earlier", onclick: () => extend(-1, 0) }, "◂ 1 s"),
-      el("button", { type: "button", title: "End the label a second later (])", "aria-label": "End the label a second later", onclick: () => extend(0, 1) }, "1 s ▸"), covers));
+      el("button", { type: "button", title: "End the label a second later (])", "aria-label": "End the label a second later", onclick: () => extend(0, 1) }, "1 s ▸"), covers,
+      el("button", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
   replace(root,
-    el("div.head", {}, el("h1", {}, "Review"), counters, el("button", { type: "button", onclick: () => keys.showModal() }, "Keys", el("kbd", {}, "?"))),
+    el("div.head", {}, el("h1", {}, "Review"), counters, el("button.review-help", { type: "button", onclick: () => keys.showModal() }, "Keys", el("kbd", {}, "?"))),
     note, stage, bar, said, keys, own);
 
   const sound = player({ moved: (seconds) => view?.move(seconds), changed: (on) => showPlaying(on) });
@@ -153,7 +153,7 @@ export async function show(root) {
     span = [item.start_sample, item.stop_sample];
     shownAt = performance.now();
     view = sounds(item, { sought: (seconds) => sound.seek(seconds), alone, classes: classes() });
-    replace(stage, reasons(item), view.box, decided(item));
+    replace(stage, reasons(item), view.box, options, decided(item));
     said.textContent = `Next: ${item.why.join("; ")}`;
     showCovers();
     showPlaying(false);
@@ -192,8 +192,8 @@ export async function show(root) {
     const made = state.words.slice(0, 9).map((one, n) =>
       el("button.review-label", { type: "button", title: one.learned ? null : "No class of the model: its sound is kept, but nothing is learned from it yet", data: { label: one.word, side: one.learned && n < 2 ? n : "" }, onclick: (event) => { relax(event); label(one.word); } },
         el("kbd", {}, n + 1), words(one.word)));
-    if (made.length === labels.children.length - 1 && made.every((one, n) => one.dataset.label === labels.children[n].dataset.label)) return;
-    replace(labels, made, el("button", { type: "button", onclick: () => own.begin() }, "Other …", el("kbd", {}, "N")));
+    if (made.length === labels.children.length && made.every((one, n) => one.dataset.label === labels.children[n].dataset.label)) return;
+    replace(labels, made);
   }
 
   function showCounters() {
@@ -203,8 +203,10 @@ export async function show(root) {
     const more = Math.max(0, wanted - fresh);
     const learning = !enabled ? "retraining is switched off" : more ? `${more} more until the next retraining` : "enough for the next retraining";
     const left = Math.max(queue.length, state.waiting);
+    const bar = el("span.bar", { "aria-hidden": "true" }, el("span"));
+    bar.firstChild.style.width = `${100 * Math.min(1, fresh / wanted)}%`;
     replace(counters,
-      el("span", { data: { count: "today" } }, `${state.labels_today} labelled today`), " · ", learning, " · ",
+      el("span", { data: { count: "today" } }, `${state.labels_today} labelled today`), " · ", enabled && bar, learning, " · ",
       el("span", { data: { count: "waiting" } }, `${left} ${left === 1 ? "passage waits" : "passages wait"}`),
       waiting ? el("strong.degraded", { data: { count: "unsent" } }, ` · ${waiting} kept here, to be sent`) : null);
   }
@@ -296,7 +298,7 @@ export async function show(root) {
     if (event.target.closest("input, select, textarea") || (event.key === " " && event.target.closest("button, a, summary"))) return;
     const word = /^[1-9]$/.test(event.key) ? state?.words[event.key - 1]?.word : null;
     const sensor = SOLO_KEYS.indexOf(event.code);
-    const action = word ? () => label(word) : ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? (sensor >= 0 && view && sensor < (view.n ?? 0) ? () => alone(sensor) : null);
+    const action = word ? () => label(word) : ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? (sensor >= 0 && view && sensor < view.n ? () => alone(sensor) : null);
     if (!action) return;
     event.preventDefault();
     action();
