@@ -26,7 +26,7 @@ export function reasons(item) {
   const [title, meaning] = ASKED[item.asked];
   const at = item.decision && time(item.decision.time);
   return el("div.review-why", {},
-    el("p.row", {}, el("span.tag", { data: { asked: item.asked } }, title), el("span.quiet", {}, meaning, at && " · ", at)),
+    el("p.row", {}, el("span.tag", { data: { asked: item.asked } }, title), el("span.quiet.meaning", {}, meaning), at && el("span.quiet", {}, at)),
     el("ul", {}, item.why.map((one) => el("li", {}, words(one)))),
     item.labelled && item.asked !== "doubt" && el("p.note", {}, `${item.labelled.who} has labelled it ${item.labelled.label} at `, time(item.labelled.time)));
 }
