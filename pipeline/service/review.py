@@ -81,7 +81,7 @@ class Review:
         self._after = 0
         self._moments: Moments = np.zeros(0, MOMENTS)
         self._recordings: dict[str, tuple[int, int]] = {}  # number and rate
-        self._noticed: list[tuple[int, float]] = []
+        self._noticed: list[tuple[int, int, float]] = []  # id, recording, seconds
         self._state: tuple[object, ...] = ()
         self._asked: list[teaching.Asked] = []
         self._with_sound = 0
@@ -122,12 +122,13 @@ class Review:
             if number < 0:
                 continue
             if event.type != "decision":
-                self._noticed.append((number, body["sample"] / rate_hz))
+                self._noticed.append((event.id, number, body["sample"] / rate_hz))
             elif found := teaching.lesson(body):
                 begin, end = body["start_sample"] / rate_hz, body["stop_sample"] / rate_hz
                 rows.append((event.id, number, begin, end, found.uncertainty, found.disagreement, found.anomaly))
         self._moments = np.concatenate([self._moments, np.array(rows, MOMENTS)])[-self._most :]
-        self._noticed = self._noticed[-self._most :]
+        oldest = int(self._moments["event"].min(initial=last))
+        self._noticed = [one for one in self._noticed if one[0] > oldest]
         self._after = last
 
     def _new_events(self, journal: Journal, last: int) -> Iterator[Stored]:
@@ -161,16 +162,19 @@ class Review:
     def _stretches(self, journal: Journal) -> dict[int, list[list[float]]]:
         """The sound that is kept of each recording, in seconds; pieces that follow each other are one stretch."""
         found: dict[int, list[list[float]]] = {}
+        present = set(self._moments["recording"].tolist())
+        names = [name for name, (number, _) in self._recordings.items() if number in present]
         for row in journal.rows(
-            "SELECT recording, start, stop FROM pieces WHERE file IS NOT NULL ORDER BY recording, start"
+            "SELECT recording, start, stop FROM pieces WHERE file IS NOT NULL "
+            "AND recording IN (SELECT value FROM json_each(?)) ORDER BY recording, start",
+            (json.dumps(names),),
         ):
-            if row["recording"] in self._recordings:
-                number, rate_hz = self._recordings[row["recording"]]
-                own, begin, end = found.setdefault(number, []), row["start"] / rate_hz, row["stop"] / rate_hz
-                if own and own[-1][1] == begin:
-                    own[-1][1] = end
-                else:
-                    own.append([begin, end])
+            number, rate_hz = self._recordings[row["recording"]]
+            own, begin, end = found.setdefault(number, []), row["start"] / rate_hz, row["stop"] / rate_hz
+            if own and own[-1][1] == begin:
+                own[-1][1] = end
+            else:
+                own.append([begin, end])
         return found
 
     def _labelled(self, journal: Journal) -> Iterator[tuple[int, float, float]]:
@@ -183,9 +187,13 @@ class Review:
     def _near_noticed(self, moments: Moments) -> Moments:
         """An event out there makes the sound around it unusual, whoever refused it."""
         moments = moments.copy()
-        for number, at in self._noticed:
-            near = (moments["recording"] == number) & (abs(moments["end"] - at) <= NEAR_SECONDS)
-            moments["anomaly"][near] = 1.0
+        for number in {number for _, number, _ in self._noticed}:
+            times = sorted(seconds for _, recording, seconds in self._noticed if recording == number)
+            own = np.flatnonzero(moments["recording"] == number)
+            ends = moments["end"][own]
+            earliest = np.searchsorted(times, ends - NEAR_SECONDS)
+            latest = np.searchsorted(times, ends + NEAR_SECONDS, side="right")
+            moments["anomaly"][own[latest > earliest]] = 1.0
         return moments
 
 

@@ -122,7 +122,7 @@ class Asked:
 
 def queue(moments: Moments) -> list[Asked]:
     """What to ask, in this order; each passage once, by its most instructive moment or by one drawn by chance."""
-    moments = np.sort(moments, order=["recording", "begin"])
+    moments = _in_time(moments)
     lots = _lots(moments["event"])
     passages = _passages(moments)
     drawn = iter(sorted(range(len(passages)), key=lambda n: int(lots[passages[n][1]].min())))
@@ -157,11 +157,17 @@ def _passages(moments: Moments) -> list[tuple[int, NDArray[np.int64]]]:
 
 def without(moments: Moments, stretches: Iterable[tuple[int, float, float]]) -> Moments:
     """Those that do not belong to the passage of any stretch, which is recording, begin and end."""
-    moments = np.sort(moments, order=["recording", "begin"])
+    moments = _in_time(moments)
     free = np.ones(len(moments), np.bool_)
     for recording, begin, end in stretches:
         free[_around(moments, {"recording": recording, "begin": begin, "end": end})] = False
     return moments[free]
+
+
+def _in_time(moments: Moments) -> Moments:
+    """By recording, and in that by time."""
+    in_time: Moments = moments[np.lexsort((moments["begin"], moments["recording"]))]
+    return in_time
 
 
 def _around(moments: Moments, place: Any) -> NDArray[np.int64]:
