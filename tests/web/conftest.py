@@ -62,12 +62,22 @@ class Dashboard:
         return self._process.pid
 
     def start(self) -> None:
+        self._begin()
+        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
+
+    def hear_all(self) -> None:
+        """Run until there is nothing left to hear."""
+        self._begin()
+        assert self._process is not None
+        assert self._process.wait(PATIENCE) == 0
+        self._process = None
+
+    def _begin(self) -> None:
         command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
         )
-        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:

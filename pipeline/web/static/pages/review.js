@@ -43,7 +43,7 @@ export async function show(root) {
   let state = null; // the last answer of the server
   let view = null;
   let span = null; // what a label would cover, in samples
-  let shownAt = 0;
+  let deaf = null; // until somebody can have heard what is shown
   let lookedAt = 0;
   let looking = false;
   let closed = false;
@@ -62,11 +62,10 @@ export async function show(root) {
   const keys = keysDialog();
   const own = ownWordDialog((word, why) => label(word, { isNew: true, why }));
   const bar = el("div.review-bar", { hidden: true }, labels, el("div.row.review-tools", {}, playing, skip, undo));
-  const options = el("div.row.review-options", {},
-      autoplay, speed,
-      el("button", { type: "button", title: "Begin the label a second earlier ([)", "aria-label": "Begin the label a second earlier", onclick: () => extend(-1, 0) }, "◂ 1 s"),
-      el("button", { type: "button", title: "End the label a second later (])", "aria-label": "End the label a second later", onclick: () => extend(0, 1) }, "1 s ▸"), covers,
-      el("button", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
+  const options = el("div.row.review-options", {}, autoplay, speed,
+    el("button", { type: "button", title: "Begin the label a second earlier ([)", "aria-label": "Begin the label a second earlier", onclick: () => extend(-1, 0) }, "◂ 1 s"),
+    el("button", { type: "button", title: "End the label a second later (])", "aria-label": "End the label a second later", onclick: () => extend(0, 1) }, "1 s ▸"), covers,
+    el("button", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
   replace(root,
     el("div.head", {}, el("h1", {}, "Review"), counters, el("button.review-help", { type: "button", onclick: () => keys.showModal() }, "Keys", el("kbd", {}, "?"))),
     note, stage, bar, said, keys, own);
@@ -151,7 +150,9 @@ export async function show(root) {
       return presentNothing();
     }
     span = [item.start_sample, item.stop_sample];
-    shownAt = performance.now();
+    bar.dataset.heard = "";
+    clearTimeout(deaf);
+    deaf = setTimeout(() => { bar.dataset.heard = "yes"; }, BLIND_MS);
     view = sounds(item, { sought: (seconds) => sound.seek(seconds), alone, classes: classes() });
     replace(stage, reasons(item), view.box, options, decided(item));
     said.textContent = `Next: ${item.why.join("; ")}`;
@@ -229,7 +230,7 @@ export async function show(root) {
 
   function label(word, { isNew: fresh = false, why = "" } = {}) {
     const item = queue[0];
-    if (!item || performance.now() - shownAt < BLIND_MS) return;
+    if (!item || !bar.dataset.heard) return;
     note.hidden = true;
     const [start, stop] = span;
     const body = { label: word, recording: item.recording, start_sample: start, stop_sample: stop, known: state.last_label, new: fresh, why };
@@ -329,8 +330,11 @@ export async function show(root) {
     for (const event of events.filter((one) => one.type === "label_given" && one.label !== null)) {
       const mine = given.some(({ body }) => body.recording === event.recording && body.start_sample === event.start_sample && body.label === event.label);
       if (mine) continue;
+      const before = queue.length;
       const [now, ...rest] = queue;
-      queue = [now, ...rest.filter((item) => !samePassage(item, { ...event, rate_hz: item.rate_hz }))].filter(Boolean);
+      queue = [now, ...rest.filter((item) => !samePassage(item, event))].filter(Boolean);
+      state.waiting = Math.max(0, state.waiting - (before - queue.length));
+      showCounters();
       if (now && samePassage(now, event)) tellNote(`${event.who} has just labelled it ${words(event.label)}, by ${event.via}. Your label would count as the last word; S skips it.`);
     }
     if (queue.length < FEW && Date.now() - lookedAt > LOOK_MS && events.some((one) => one.type === "decision")) look();
@@ -345,6 +349,7 @@ export async function show(root) {
     closed = true;
     leave.forEach((stop) => stop());
     document.removeEventListener("keydown", pressed);
+    clearTimeout(deaf);
     sound.close();
   };
 }
