@@ -336,16 +336,16 @@ def classes_of(journal: Journal, model: str | None) -> list[str]:
 
 
 def label_of(journal: Journal, recording: str, start: int, stop: int) -> Row | None:
-    """The last label that counts for some of a stretch."""
-    return next(iter(labels_of(journal, recording, start, stop, most=1)), None)
+    """The last word about some of a stretch; none if that was that nothing is said of it any more."""
+    last = next(iter(labels_of(journal, recording, start, stop, most=1)), None)
+    return last if last is not None and last["label"] is not None else None
 
 
 def labels_of(journal: Journal, recording: str, start: int, stop: int, *, after: int = 0, most: int = 10) -> list[Row]:
-    """Labels that count for some of a stretch, the last one first; only those given after another, if asked for."""
+    """What counts of all that was said of a stretch, the last first; only what was said after another label, if asked."""
     return journal.rows(
         "SELECT id AS number, label, who, time, start AS start_sample, stop AS stop_sample FROM label_rows "
-        "WHERE recording = ? AND start < ? AND stop > ? AND id > ? AND label IS NOT NULL AND NOT void "
-        "ORDER BY id DESC LIMIT ?",
+        "WHERE recording = ? AND start < ? AND stop > ? AND id > ? AND NOT void ORDER BY id DESC LIMIT ?",
         (recording, stop, start, after, most),
     )
 

@@ -378,6 +378,8 @@ def test_the_api_asks_and_stores(dashboard):
     ]
     for number in (other["number"], given["number"]):
         assert post(dashboard, f"/api/v1/labels/{number}/take-back")[0] == 200
+    assert post(dashboard, "/api/v1/labels", label="human", **place, known=known)[1]["number"] > other["number"]
+    post(dashboard, f"/api/v1/labels/{dashboard.answer('/api/v1/labels')['labels'][0]['number']}/take-back")
     assert item in dashboard.answer("/api/v1/review?most=100")["items"]
 
 

@@ -46,16 +46,15 @@ export function send(body, item) {
   return key;
 }
 
-/** Take back a label that was sent, or not yet. */
+/** Take back a label; whether the server must be told, for it may know of it already. */
 export function takeBack(key) {
   const entry = read().find((one) => one.key === key);
-  if (entry && !entry.tried) {
-    drop(key);
-    return tell({});
-  }
-  write([...read(), { key: `${key}-back`, takesBack: key, number: numbers.get(key) ?? null }]);
+  const sent = !entry || entry.tried;
+  if (sent) write([...read(), { key: `${key}-back`, takesBack: key, number: numbers.get(key) ?? null }]);
+  else drop(key);
   tell({});
-  flush();
+  if (sent) flush();
+  return sent;
 }
 
 async function flush() {

@@ -212,9 +212,10 @@ export async function show(root) {
       waiting ? el("strong.degraded", { data: { count: "unsent" } }, ` · ${waiting} kept here, to be sent`) : null);
   }
 
-  function count(labelled) {
+  /** So many labels more; and so much more for training to learn of, which also learns of corrections. */
+  function count(labelled, news = labelled) {
     state.labels_today = Math.max(0, state.labels_today + labelled);
-    state.retraining.new_labels += 1;
+    state.retraining.new_labels += news;
     state.waiting = Math.max(0, state.waiting - labelled);
   }
 
@@ -257,8 +258,7 @@ export async function show(root) {
   function takeBack() {
     const last = given.pop();
     if (!last) return;
-    outbox.takeBack(last.key);
-    count(-1);
+    count(-1, outbox.takeBack(last.key) ? 1 : -1);
     returnTo(last.item);
     tellNote(`Taken back: ${words(last.body.label)}.`);
   }
@@ -306,10 +306,11 @@ export async function show(root) {
   }
 
   function answered({ sent, answer, refused, error, delayed }) {
-    if (sent && answer.number) state.last_label = Math.max(state?.last_label ?? 0, answer.number);
+    if (!state) return;
+    if (sent && answer.number) state.last_label = Math.max(state.last_label, answer.number);
     if (sent && answer.meanwhile?.length) {
       const [other] = answer.meanwhile;
-      tellNote(`${other.who} had labelled it ${words(other.label)} meanwhile; yours, ${words(sent.body.label)}, counts as the last word. Undo takes it back.`);
+      tellNote(`${other.who} had labelled it ${words(other.label ?? "nothing")} meanwhile; yours, ${words(sent.body.label)}, counts as the last word. Undo takes it back.`);
     }
     if (refused) {
       const last = given.findIndex((one) => one.key === refused.key);
@@ -327,6 +328,7 @@ export async function show(root) {
 
   /** Others label, too: what they have answered is no longer asked, but nothing moves under anybody's hands. */
   function happened(events) {
+    if (!state) return;
     for (const event of events.filter((one) => one.type === "label_given" && one.label !== null)) {
       const mine = given.some(({ body }) => body.recording === event.recording && body.start_sample === event.start_sample && body.label === event.label);
       if (mine) continue;
