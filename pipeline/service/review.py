@@ -342,7 +342,7 @@ def label_of(journal: Journal, recording: str, start: int, stop: int) -> Row | N
 
 
 def labels_of(journal: Journal, recording: str, start: int, stop: int, *, after: int = 0, most: int = 10) -> list[Row]:
-    """What counts of all that was said of a stretch, the last first; only what was said after another label, if asked."""
+    """What counts of all that was said of a stretch, the last first; only what came after another label, if asked."""
     return journal.rows(
         "SELECT id AS number, label, who, time, start AS start_sample, stop AS stop_sample FROM label_rows "
         "WHERE recording = ? AND start < ? AND stop > ? AND id > ? AND NOT void ORDER BY id DESC LIMIT ?",

@@ -186,8 +186,8 @@ def _same(journal: Journal, moment: Moment, given: NewLabel, who: str) -> int | 
     if given.known is None:
         return None
     rows = journal.rows(
-        "SELECT id FROM label_rows WHERE recording = ? AND start = ? AND stop = ? AND label = ? AND who = ? AND via = ? "
-        "AND id > ? AND NOT void ORDER BY id LIMIT 1",
+        "SELECT id FROM label_rows WHERE recording = ? AND start = ? AND stop = ? AND label = ? AND who = ? "
+        "AND via = ? AND id > ? AND NOT void ORDER BY id LIMIT 1",
         (moment.recording, moment.start, moment.stop, given.label, who, _VIA, given.known),
     )
     return rows[0]["id"] if rows else None

@@ -38,7 +38,8 @@ export async function show(root) {
   const wantedEvent = Number(new URLSearchParams(location.search).get("event")) || null;
   const chosen = remembered();
   const skipped = new Set();
-  const given = []; // in this visit: { item, key, label }, to be undone
+  const given = []; // in this visit: { item, key, body }, to be undone
+  const spoken = []; // the same, undone or not: news of them is none
   let queue = [];
   let state = null; // the last answer of the server
   let view = null;
@@ -237,6 +238,7 @@ export async function show(root) {
     const body = { label: word, recording: item.recording, start_sample: start, stop_sample: stop, known: state.last_label, new: fresh, why };
     const key = outbox.send(body, item);
     given.push({ item, key, body });
+    spoken.push(body);
     queue = queue.filter((other) => !samePassage(other, { ...item, start_sample: start, stop_sample: stop }));
     count(1);
     next();
@@ -330,7 +332,7 @@ export async function show(root) {
   function happened(events) {
     if (!state) return;
     for (const event of events.filter((one) => one.type === "label_given" && one.label !== null)) {
-      const mine = given.some(({ body }) => body.recording === event.recording && body.start_sample === event.start_sample && body.label === event.label);
+      const mine = spoken.some((body) => body.recording === event.recording && body.start_sample === event.start_sample && body.label === event.label);
       if (mine) continue;
       const before = queue.length;
       const [now, ...rest] = queue;
