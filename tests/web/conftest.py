@@ -69,7 +69,7 @@ class Dashboard:
         """Run until there is nothing left to hear."""
         self._begin()
         assert self._process is not None
-        assert self._process.wait(PATIENCE) == 0
+        assert self._process.wait(3 * PATIENCE) == 0
         self._process = None
 
     def _begin(self) -> None:

@@ -25,7 +25,7 @@ from tests.service.live import settings
 from tests.web.conftest import Dashboard, free_port, until
 
 READY = ".review-stage[data-sound=ready]"
-HEARD_SECONDS = 240
+HEARD_SECONDS = 200
 NOW = 'kind = "simulated"\nseed = 3\nfault_share = 0.2\n'
 
 
