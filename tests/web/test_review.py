@@ -221,7 +221,7 @@ def test_an_event_can_be_asked_for(page, dashboard):
 
 
 def test_a_killed_daemon_loses_no_label(page, dashboard):
-    """It waits in the browser, says so, survives a reload of the page, and is sent once when the daemon is back."""
+    """It waits in the browser, which says so, and is sent once when the daemon is back."""
     first = review(page)
     before = len(labels(dashboard))
     dashboard.stop(signal.SIGKILL)
