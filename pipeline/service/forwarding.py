@@ -40,7 +40,7 @@ class Forwarding:
         self._mqtt: MqttTarget | None = None
         self._forwarders = [self._forwarder(route) for route in routes(parent.settings)]
         self._decision: dict[str, Any] | None = None
-        self._looked_at = 0
+        self._looked_at = -1
 
     def run(self) -> None:
         if self._parent.settings.mqtt.in_the_clear:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -101,12 +103,15 @@ class Session:
     def __init__(self, client: Client, address: str, host: str, port: int) -> None:
         self._client, self._address = client, address
         self._accepted: ReasonCode | None = None
-        self._awaited: dict[int, ReasonCode | None] = {}
+        self._window = _WINDOW
+        self._under_way: set[int] = set()
+        self._unheeded: set[int] = set()
+        self._answers: dict[int, ReasonCode] = {}
+        self._n_answers = 0
         self._why_lost = ""
         self.heard: list[tuple[str, bytes]] = []
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_publish, client.on_message = self._on_publish, self._on_message
-        client.max_inflight_messages_set(_WINDOW)
         client.connect_timeout = _ANSWER_SECONDS
         try:
             client.connect(host, port, keepalive=_KEEPALIVE_SECONDS)
@@ -119,18 +124,24 @@ class Session:
         if self._accepted.is_failure:
             raise LinkError(f"{address} does not let us in: {self._accepted}; check mqtt.user and mqtt.password_file")
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False, awaited: bool = False) -> int:
-        sent = self._client.publish(topic, payload, qos=_QOS, retain=retain)
-        if awaited:
-            self._awaited[sent.mid] = None
-        return sent.mid
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
+        """Waits while as much is under way as the broker likes to have at once; the number of the message."""
+        self._until(lambda: len(self._under_way) < self._window)
+        mid = self._client.publish(topic, payload, qos=_QOS, retain=retain).mid
+        self._under_way.add(mid)
+        return mid
 
-    def acknowledged(self, mid: int) -> ReasonCode:
+    def keep(self, topic: str, payload: bytes) -> None:
+        """Retained; whether that arrives is seen by the next one."""
+        self._unheeded.add(self.publish(topic, payload, retain=True))
+
+    def is_answered(self, mid: int) -> bool:
+        return mid in self._answers
+
+    def answer(self, mid: int) -> ReasonCode:
         """Waits for it."""
-        self._until(lambda: self._awaited[mid] is not None)
-        reason = self._awaited.pop(mid)
-        assert reason is not None
-        return reason
+        self._until(lambda: mid in self._answers)
+        return self._answers.pop(mid)
 
     def subscribe(self, topic: str) -> None:
         self._client.subscribe(topic, qos=_QOS)
@@ -140,22 +151,17 @@ class Session:
         code = self._client.loop(seconds)
         # A refusal is told as such, although the broker hangs up after it.
         if code and not (self._accepted is not None and self._accepted.is_failure):
-            from paho.mqtt.client import error_string
-
-            raise LinkError(f"the connection to {self._address} is lost: {self._why_lost or error_string(code)}")
+            raise LinkError(f"{self._address} has hung up{self._why_lost}; check the broker and the net")
 
     def _until(self, done: Callable[[], bool]) -> None:
-        """However much there is to do, every answer must come in time."""
-        deadline, waiting = time.monotonic() + _ANSWER_SECONDS, self._open()
+        """However much there is to do, the next answer must come in time."""
+        deadline, answers = time.monotonic() + _ANSWER_SECONDS, self._n_answers
         while not done():
             self.serve(_LOOP_SECONDS)
-            if self._open() < waiting:
-                deadline, waiting = time.monotonic() + _ANSWER_SECONDS, self._open()
+            if self._n_answers > answers:
+                deadline, answers = time.monotonic() + _ANSWER_SECONDS, self._n_answers
             if time.monotonic() > deadline:
                 raise LinkError(f"{self._address} does not answer for {_ANSWER_SECONDS:.0f} s; check the broker")
-
-    def _open(self) -> int:
-        return sum(reason is None for reason in self._awaited.values())
 
     def end(self) -> None:
         """A last word is said; then the broker knows that no will is due."""
@@ -168,18 +174,23 @@ class Session:
         self, client: Client, data: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
         self._accepted = reason
-        client.max_inflight_messages_set(min(_WINDOW, getattr(properties, "ReceiveMaximum", _WINDOW)))
+        self._window = min(_WINDOW, getattr(properties, "ReceiveMaximum", _WINDOW))
 
     def _on_disconnect(
         self, client: Client, data: Any, flags: DisconnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
-        self._why_lost = str(reason)
+        if flags.is_disconnect_packet_from_server:
+            self._why_lost = f": {reason}"
 
     def _on_publish(
         self, client: Client, data: Any, mid: int, reason: ReasonCode, properties: Properties | None
     ) -> None:
-        if mid in self._awaited:
-            self._awaited[mid] = reason
+        self._n_answers += 1
+        self._under_way.discard(mid)
+        if mid in self._unheeded:
+            self._unheeded.remove(mid)
+        else:
+            self._answers[mid] = reason
 
     def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
         self.heard.append((message.topic, bytes(message.payload)))
@@ -222,16 +233,21 @@ class MqttTarget:
     def send(self, events: Sequence[Stored]) -> Iterator[int]:
         assert self._session is not None
         self._refresh()
-        sent = [
-            self._session.publish(self._topic(f"event/{event.type}"), _json(outward(event)), awaited=True)
-            for event in events
-        ]
-        for event, mid in zip(events, sent, strict=True):
-            reason = self._session.acknowledged(mid)
-            if reason.is_failure:
-                told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
-                raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
-            yield event.id
+        sent: deque[tuple[Stored, int]] = deque()
+        for event in events:
+            sent.append((event, self._session.publish(self._topic(f"event/{event.type}"), _json(outward(event)))))
+            while sent and self._session.is_answered(sent[0][1]):
+                yield self._acknowledged(*sent.popleft())
+        while sent:
+            yield self._acknowledged(*sent.popleft())
+
+    def _acknowledged(self, event: Stored, mid: int) -> int:
+        assert self._session is not None
+        reason = self._session.answer(mid)
+        if reason.is_failure:
+            told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
+            raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
+        return event.id
 
     def idle(self, seconds: float) -> None:
         assert self._session is not None
@@ -240,7 +256,8 @@ class MqttTarget:
 
     def close(self) -> None:
         if self._session is not None:
-            self._session.publish(self._topic("status"), b"offline", retain=True)
+            with suppress(LinkError):
+                self._session.keep(self._topic("status"), b"offline")
             self._session.end()
             self._session = None
 
@@ -271,14 +288,14 @@ class MqttTarget:
         now = time.monotonic()
         if body == before or (_words(body) == _words(before) and now - told_at < _NUMBERS_SECONDS):
             return
-        self._session.publish(self._topic(end), body.encode() if isinstance(body, str) else _json(body), retain=True)
+        self._session.keep(self._topic(end), body.encode() if isinstance(body, str) else _json(body))
         self._kept[end] = body, now
 
     def _discover(self) -> None:
         """Nothing instead of a description makes Home Assistant forget us."""
         assert self._session is not None
         told = _json(discovery(self._name, self._n_sensors)) if self._home_assistant else b""
-        self._session.publish(f"{self._prefix}/device/gemmed_{self._name}/config", told, retain=True)
+        self._session.keep(f"{self._prefix}/device/gemmed_{self._name}/config", told)
 
 
 def discovery(name: str, n_sensors: int) -> dict[str, Any]:

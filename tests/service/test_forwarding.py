@@ -1,0 +1,217 @@
+"""Events on their way to other machines while brokers, processes and daemons are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.service.settings import Settings, effective, read_settings
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Entry, Journal
+from tests.service.live import Running, settings
+from tests.sinks.broker import PATIENCE, Mosquitto, Subscriber
+
+STATUS = {
+    "run": "a-run",
+    "model": "0123456789ab",
+    "decisions": 3,
+    "samples_lost": 0,
+    "sensors": [
+        {"sensor": number, "state": "good", "causes": [], "cures": [], "weight": 0.5, "secret": "stays here"}
+        for number in (1, 2, 3, 4)
+    ],
+}
+
+
+class Forwarding:
+    """The process as the daemon starts it."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.send(json.dumps({"settings": effective(chosen), "run": "a-run"}).encode())
+        self.tell()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.service.forwarding"], stdin=theirs.fileno()
+            )
+
+    def tell(self, **status: object) -> None:
+        self._socket.send(json.dumps({"status": STATUS | status, "last_id": 0}).encode())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def daemon_dies(self) -> int:
+        self._socket.close()
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Forwarding:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+        self.kill()
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Mosquitto(tmp_path / "broker") as broker:
+        yield broker
+
+
+@pytest.fixture
+def chosen(tmp_path, broker) -> Settings:
+    file = tmp_path / "gemmed.toml"
+    file.write_text(
+        f'[storage]\ndirectory = "state"\n[mqtt]\naddress = "{broker.address}"\nname = "field"\n'
+        'retry_first = "20 ms"\nretry_most = "100 ms"\n'
+    )
+    chosen = read_settings(file)
+    StateDirectory(chosen.storage.directory).create()
+    with Journal(tmp_path / "state" / "journal.sqlite") as journal:
+        tell(journal, 5)  # before anybody asked for it
+    return chosen
+
+
+@pytest.fixture
+def journal(chosen):
+    with Journal(chosen.storage.directory / "journal.sqlite") as journal:
+        yield journal
+
+
+def tell(journal: Journal, events: int, kind: str = "decision") -> list[int]:
+    return journal.append([Entry("a-run", {"type": kind, "n": n}, "r", n) for n in range(events)])
+
+
+def first_occurrences(subscriber: Subscriber, last: int) -> list[int]:
+    return list(dict.fromkeys(event["id"] for event in subscriber.events() if event["id"] <= last))
+
+
+def stored_after(journal: Journal, before: int, last: int) -> list[int]:
+    """All that must have arrived: every event but those that are not for others."""
+    return [
+        event.id for event in journal.events(after=before) if event.id <= last and event.type not in ("tick", "paced")
+    ]
+
+
+def has(subscriber: Subscriber, number: int):
+    return lambda: any(event["id"] == number for event in subscriber.events()[-200:])
+
+
+def test_every_event_arrives_in_order_although_the_broker_is_killed_twice(broker, chosen, journal):
+    """At least once, first occurrences in order, and the id tells the rest apart."""
+    before = journal.last_id
+    with Subscriber(broker.port, "gemmed/field/#") as subscriber, Forwarding(chosen) as forwarding:
+        subscriber.told("gemmed/field/status", b"online")
+        for round_ in (1, 2):
+            tell(journal, 300)
+            tell(journal, 5, "tick")
+            seen = len(subscriber.events())
+            subscriber.until(lambda seen=seen: len(subscriber.events()) >= seen + 60)
+            broker.kill()
+            # Nobody is told anything before the subscriber is there again: what it missed it could not know of.
+            forwarding.process.send_signal(signal.SIGSTOP)
+            tell(journal, 100)
+            broker.start()
+            subscriber.until(lambda round_=round_: subscriber.subscriptions == round_ + 1)
+            forwarding.process.send_signal(signal.SIGCONT)
+        (last,) = tell(journal, 1)
+        subscriber.until(has(subscriber, last))
+        assert first_occurrences(subscriber, last) == stored_after(journal, before, last)
+    kinds = [event.type for event in journal.events(after=before, types=["output_link_down", "output_link_up"])]
+    assert kinds[:4] == ["output_link_down", "output_link_up"] * 2
+
+
+def test_every_event_arrives_although_the_process_is_killed_and_its_will_tells(broker, chosen, journal):
+    before = journal.last_id
+    with Subscriber(broker.port, "gemmed/field/#") as subscriber:
+        with Forwarding(chosen) as forwarding:
+            subscriber.told("gemmed/field/status", b"online")
+            tell(journal, 300)
+            subscriber.until(lambda: len(subscriber.events()) >= 60)
+            forwarding.kill()
+            subscriber.told("gemmed/field/status", b"offline")
+        tell(journal, 100)
+        with Forwarding(chosen):
+            (last,) = tell(journal, 1)
+            subscriber.until(has(subscriber, last))
+            subscriber.told("gemmed/field/status", b"online")
+        assert first_occurrences(subscriber, last) == stored_after(journal, before, last)
+
+
+def test_whoever_comes_late_is_told_how_things_are(broker, chosen, journal):
+    """And when the daemon is gone, that nobody knows any more."""
+    decision = {"type": "decision", "label": "person", "probability": 0.875, "weights": [1.0] * 4, "p_own": [0.5] * 4}
+    journal.append([Entry("a-run", decision)])
+    with Forwarding(chosen) as forwarding:
+        with Subscriber(broker.port, "gemmed/field/#") as early:
+            early.told("gemmed/field/status", b"online")
+            early.until(lambda: bool(early.payloads("gemmed/field/sensor/4/state")))
+        with Subscriber(broker.port, "gemmed/field/#", "homeassistant/#") as late:
+            late.until(lambda: len({topic for topic, *_ in late.heard}) == 8)
+            assert all(retained for *_, retained in late.heard)
+            told = {topic: payload for topic, payload, _ in late.heard}
+            state = json.loads(told["gemmed/field/state"])
+            assert state["model"] == "0123456789ab"
+            assert state["decision"] == {"label": "person", "probability": 0.875}
+            sensor = {"sensor": 2, "state": "good", "causes": [], "cures": [], "weight": 0.5}
+            assert json.loads(told["gemmed/field/sensor/2/state"]) == sensor
+            assert json.loads(told["gemmed/field/decision"])["label"] == "person"
+            assert b"p_own" not in told["gemmed/field/decision"]
+            _check_discovery(json.loads(told["homeassistant/device/gemmed_field/config"]), set(told))
+            late.publish("homeassistant/status", b"online")
+            late.until(lambda: len(late.payloads("homeassistant/device/gemmed_field/config")) == 2)
+            bad = STATUS["sensors"][0] | {"state": "bad", "causes": ["flat"]}
+            forwarding.tell(sensors=[bad])
+            late.until(lambda: len(late.payloads("gemmed/field/sensor/1/state")) == 2)
+            assert json.loads(late.payloads("gemmed/field/sensor/1/state")[-1])["causes"] == ["flat"]
+            assert forwarding.daemon_dies() == 0
+            late.told("gemmed/field/status", b"offline")
+
+
+def _check_discovery(config: dict, topics: set[str]) -> None:
+    """What Home Assistant demands: a device with an identifier, an origin with a name, of every entity a platform, an
+    id that no other has, and a topic."""
+    assert config["device"]["identifiers"] == ["gemmed_field"]
+    assert config["origin"]["name"] == "gemmed"
+    assert config["availability_topic"] in topics
+    components = config["components"].values()
+    assert len(components) == 3 * 4 + 2
+    assert len({component["unique_id"] for component in components}) == len(components)
+    for component in components:
+        assert component["platform"] in ("sensor", "binary_sensor")
+        assert component["state_topic"] in topics
+        assert component.get("json_attributes_topic", component["state_topic"]) in topics
+        # An enumeration has options, and no statistics; nothing else has options.
+        enum = component.get("device_class") == "enum"
+        assert enum == ("options" in component)
+        assert not (enum and ("state_class" in component or "unit_of_measurement" in component))
+
+
+def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp_path):
+    """A whole one: every decision, and at last that it stopped."""
+    more = f'[mqtt]\naddress = "{broker.address}"\nname = "whole"\nretry_first = "20 ms"\nhome_assistant = false\n'
+    source = 'kind = "simulated"\nspeed = 4.0'
+    config = settings(tmp_path / "daemon", model=model, source=source, more=more)
+    with Subscriber(broker.port, "gemmed/whole/#", "homeassistant/#") as subscriber:
+        with Running(config) as running:
+            subscriber.told("gemmed/whole/status", b"online")
+            subscriber.until(lambda: len(subscriber.events()) > 1)
+            begin = subscriber.events()[0]["id"]
+            running.until(lambda event: event["id"] > begin + 20)
+            running.process.terminate()
+            assert running.wait() == 0
+        (stopped,) = [event for event in running.events if event["type"] == "run_stopped"]
+        subscriber.until(has(subscriber, stopped["id"]))
+        subscriber.told("gemmed/whole/status", b"offline")
+    told = {event["id"]: event for event in subscriber.events()}
+    wanted = [event for event in running.events if event["id"] >= begin and event["type"] not in ("tick", "paced")]
+    assert sum(event["type"] == "decision" for event in wanted) > 3
+    assert [told.get(event["id"]) for event in wanted] == wanted
+    assert not any(payload for topic, payload, _ in subscriber.heard if topic.startswith("homeassistant"))
