@@ -20,12 +20,14 @@ from pipeline.service.settings import (
     FolderSource,
     Labels,
     Log,
+    Mqtt,
     PcmSource,
     Settings,
     SimulatedSource,
     SoundcardSource,
     Storage,
     Training,
+    Webhook,
     as_toml,
     differences,
     effective,
@@ -179,7 +181,7 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         (
             'path = "x"',
             "line 1: path is not known; known are array, source, buffer, decisions, storage, labels, training, web, "
-            "log",
+            "mqtt, webhook, log",
         ),
         ("storage = 3", "line 1: storage = 3 must be a table; write [storage] and its settings below"),
         (
@@ -246,6 +248,57 @@ def test_the_environment_changes_nothing(written, monkeypatch):
             'line 2: log.level = "loud" must be one of debug, info, warning, error; "info" is usual',
         ),
         ("array = {sensors = 99}", "array.sensors = 99 must be at most 64; 4 is usual"),
+        (
+            '[mqtt]\naddress = "http://x:1"',
+            'line 2: mqtt.address = "http://x:1" must be an address; write for example "mqtt://host:1883" or '
+            '"mqtts://host:8883"',
+        ),
+        (
+            '[mqtt]\naddress = "mqtt://x/y"',
+            'line 2: mqtt.address = "mqtt://x/y" must end with the port; leave out the rest',
+        ),
+        (
+            '[mqtt]\naddress = "mqtt://me:swordfish@x:1"',
+            "line 2: mqtt.address must not contain a user or a password; they have settings of their own",
+        ),
+        (
+            '[webhook]\nurl = "https://me:swordfish@x/hook"',
+            "line 2: webhook.url must not contain a user or a password; they have settings of their own",
+        ),
+        (
+            '[webhook]\nurl = "https://x:port/"',
+            'line 2: webhook.url = "https://x:port/" must be an address; write for example "http://host:80" or '
+            '"https://host:443"',
+        ),
+        (
+            '[webhook]\nurl = "https://x/#a"',
+            'line 2: webhook.url = "https://x/#a" must not have a part behind #; leave it out',
+        ),
+        (
+            '[mqtt]\nname = "a/b"',
+            'line 2: mqtt.name = "a/b" must be letters, digits, - and _; write for example "field-1"',
+        ),
+        (
+            '[mqtt]\nevents = ["decisions"]',
+            'line 2: mqtt.events = ["decisions"] has decisions, which is no type of event; did you mean decision?',
+        ),
+        (
+            '[mqtt]\npassword_file = "p"',
+            'line 2: mqtt.password_file = "p" needs user, whose password it is; add user',
+        ),
+        (
+            '[mqtt]\naddress = "mqtt://x"\nca_file = "ca"',
+            'line 3: mqtt.ca_file = "ca" needs an address that begins with "mqtts://"; correct mqtt.address',
+        ),
+        (
+            '[webhook]\nurl = "http://x"\nca_file = "ca"',
+            'line 3: webhook.ca_file = "ca" needs a url that begins with "https://"; correct webhook.url',
+        ),
+        (
+            '[webhook]\nretry_first = "2 min"',
+            'line 2: webhook.retry_first = "2 min" must be at most retry_most = "1 min"; lower it',
+        ),
+        ("[mqtt]\nqueue = 0", "line 2: mqtt.queue = 0 must be at least 1; 100000 is usual"),
     ],
 )
 def test_a_problem_is_told_with_its_cure(written, text, told):
@@ -309,6 +362,31 @@ def test_reading_settings_imports_nothing_slow():
     code = "import sys, pipeline.service.settings as s; s.read_settings(None); print('numpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "user", "clear"),
+    [
+        ("mqtt://10.0.0.1", "me", True),
+        ("mqtt://broker.example", "me", True),
+        ("mqtts://10.0.0.1", "me", False),
+        ("mqtt://10.0.0.1", None, False),
+        ("mqtt://127.0.0.1:1883", "me", False),
+        ("mqtt://[::1]", "me", False),
+        ("mqtt://localhost", "me", False),
+    ],
+)
+def test_a_password_in_the_clear_is_noticed(address, user, clear):
+    assert Mqtt(address=address, user=user).in_the_clear == clear
+
+
+def test_outputs_can_be_changed_while_the_daemon_runs():
+    before = Settings()
+    after = Settings(mqtt=Mqtt(address="mqtt://x"), webhook=Webhook(url="https://x/"))
+    assert {(one.key, one.takes_effect) for one in differences(before, after)} == {
+        ("mqtt.address", "now"),
+        ("webhook.url", "now"),
+    }
 
 
 def test_effective_settings_are_as_one_would_write_them():
