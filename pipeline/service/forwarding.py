@@ -18,6 +18,7 @@ from pipeline.sinks.mqtt import Broker, MqttTarget, View
 from pipeline.sinks.webhook import Receiver, WebhookTarget
 
 _LAST_WORDS_SECONDS = 1.0
+_STALE_SECONDS = 30.0
 
 
 def broker_of(settings: Settings) -> Broker:
@@ -77,6 +78,7 @@ class Forwarding:
             broker_of(settings),
             name=settings.mqtt.name,
             n_sensors=settings.array.sensors,
+            stale_seconds=max(_STALE_SECONDS, 2 * settings.source.tick_seconds),
             discovery_prefix=settings.mqtt.discovery_prefix,
             home_assistant=settings.mqtt.home_assistant,
         )

@@ -13,7 +13,7 @@ from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.service.logs import log
 from pipeline.service.state import StateDirectory
-from pipeline.sinks.forwarding import Route
+from pipeline.sinks.forwarding import Route, forget_others
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.retention import Outlook, Retention
 from pipeline.sinks.sound import Part, SoundStore, Spool
@@ -121,6 +121,7 @@ class Housekeeper:
             self._changed.notify_all()
 
     def _enforce(self, journal: Journal) -> None:
+        forget_others(journal, self.routes)
         retention = self._retention(journal)
         pruned = retention.enforce()
         self.outlook = retention.outlook()

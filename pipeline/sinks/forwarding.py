@@ -92,6 +92,12 @@ def owed_after(journal: Journal, route: Route) -> int | None:
     return route.excess(journal, rows[0]["last_id"])[1] if rows else None
 
 
+def forget_others(journal: Journal, routes: Sequence[Route]) -> None:
+    """Whoever is no longer told anything begins at the end if he ever comes again."""
+    names = [route.target for route in routes]
+    journal.execute(f"DELETE FROM deliveries WHERE target NOT IN ({', '.join('?' * len(names))})", names)
+
+
 class Position:
     """Up to where a target has everything. It is stored now and then, and when it is closed.
 

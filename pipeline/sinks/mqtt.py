@@ -38,8 +38,6 @@ _LOOP_SECONDS = 0.5
 _TRIES = 3
 _NUMBERS_SECONDS = 10.0
 """Numbers always change a little; words are told at once."""
-_STALE_SECONDS = 30.0
-"""A daemon that has not been heard of for so long is as good as dead."""
 _STATE = (
     "run", "version", "source", "recording", "model", "decisions", "labels", "anomalies", "samples_lost",
     "backlog_seconds",
@@ -206,12 +204,23 @@ class View:
 
 
 class MqttTarget:
-    """Tells events once, and how things are whenever that changes. Has an event when the broker acknowledges it."""
+    """Tells events once, and how things are whenever that changes. Has an event when the broker acknowledges it.
+
+    If nobody shows how things are for `stale_seconds`, the daemon is as good as dead.
+    """
 
     def __init__(
-        self, broker: Broker, *, name: str, n_sensors: int, discovery_prefix: str, home_assistant: bool
+        self,
+        broker: Broker,
+        *,
+        name: str,
+        n_sensors: int,
+        stale_seconds: float,
+        discovery_prefix: str = "homeassistant",
+        home_assistant: bool = True,
     ) -> None:
         self._broker, self._name, self._n_sensors = broker, name, n_sensors
+        self._stale_seconds = stale_seconds
         self._prefix, self._home_assistant = discovery_prefix, home_assistant
         self._session: Session | None = None
         self._view: View | None = None
@@ -271,7 +280,7 @@ class MqttTarget:
                 self._discover()
         self._session.heard.clear()
         view = self._view
-        alive = view is not None and time.monotonic() - view.at < _STALE_SECONDS
+        alive = view is not None and time.monotonic() - view.at < self._stale_seconds
         self._keep("status", "online" if alive else "offline")
         if view is None:
             return

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from pipeline.service.check import check
 from pipeline.service.settings import Settings, effective, read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Entry, Journal
@@ -215,3 +216,29 @@ def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp
     assert sum(event["type"] == "decision" for event in wanted) > 3
     assert [told.get(event["id"]) for event in wanted] == wanted
     assert not any(payload for topic, payload, _ in subscriber.heard if topic.startswith("homeassistant"))
+
+
+def test_check_tries_the_broker_and_the_receiver_for_real(broker, chosen, tmp_path):
+    """Without a word to the receiver, and without taking the daemon's place at the broker."""
+    file = tmp_path / "gemmed.toml"
+    with (
+        Subscriber(broker.port, "#") as subscriber,
+        Forwarding(chosen),
+        socket.create_server(("127.0.0.1", 0)) as receiver,
+    ):
+        subscriber.told("gemmed/field/status", b"online")
+        port = receiver.getsockname()[1]
+        file.write_text(f'{file.read_text()}[webhook]\nurl = "http://127.0.0.1:{port}/x?key=hidden"\n')
+        found = {one.what: one for one in check(read_settings(file))}
+        assert found["mqtt"].told == f"{broker.address} lets us in"
+        assert found["webhook"].told.startswith(f"http://127.0.0.1:{port} can be reached")
+        with receiver.accept()[0] as caller:
+            caller.settimeout(PATIENCE)
+            assert caller.recv(1) == b""
+        assert subscriber.payloads("gemmed/field/status")[-1] == b"online"
+    broker.kill()
+    found = {one.what: one for one in check(read_settings(file))}
+    assert not found["mqtt"].fine
+    assert "cannot be reached: Connection refused; check mqtt.address" in found["mqtt"].told
+    assert not found["webhook"].fine
+    assert "hidden" not in found["webhook"].told

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import LinkError
 from pipeline.sinks import forwarding
-from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Route
+from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Route, forget_others
 from pipeline.sinks.journal import Entry, Journal, Stored
 from pipeline.sinks.jsonl import EVENT_TYPES
 from pipeline.sinks.retention import Retention
@@ -241,6 +241,8 @@ def test_clearing_the_journal_leaves_what_others_still_have_to_get(journal, tmp_
 
     assert left([route("decision", most=100_000)])["decision"] == 3000
     assert 1200 <= left([route("decision", most=1200), route("tick", most=1)])["decision"] < 3000
+    forget_others(journal, [route()])
+    assert [row["target"] for row in journal.rows("SELECT target FROM deliveries")] == ["box"]
     journal.execute("UPDATE deliveries SET last_id = ?", (journal.last_id,))
     tell(journal, 3000, "paced", padding="x" * 200)
     assert left([route("decision", most=1200)]).get("decision", 0) < 1200

@@ -24,9 +24,8 @@ def event(number: int, kind: str = "event_noticed") -> Stored:
     return Stored(number, "a-run", None, None, "2026-01-01T00:00:00.000Z", kind, {"type": kind})
 
 
-def target(broker: Broker, **options) -> MqttTarget:
-    chosen = {"name": "field", "n_sensors": 1, "discovery_prefix": "homeassistant", "home_assistant": True}
-    return MqttTarget(broker, **(chosen | options))
+def target(broker: Broker) -> MqttTarget:
+    return MqttTarget(broker, name="field", n_sensors=1, stale_seconds=30)
 
 
 @pytest.fixture
