@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pipeline.service.check import check
+from pipeline.service.outputs import TO_PEOPLE
 from pipeline.service.settings import Settings, effective, read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Entry, Journal
+from pipeline.sinks.jsonl import EVENT_TYPES
 from tests.service.live import Running, settings
 from tests.sinks.broker import PATIENCE, Mosquitto, Subscriber
 
@@ -242,3 +246,10 @@ def test_check_tries_the_broker_and_the_receiver_for_real(broker, chosen, tmp_pa
     assert "cannot be reached: Connection refused; check mqtt.address" in found["mqtt"].told
     assert not found["webhook"].fine
     assert "hidden" not in found["webhook"].told
+
+
+def test_what_people_are_told_by_default_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "outputs.md").read_text()
+    (listed,) = re.findall(r"By default it gets what somebody should know: (.*)\.? `webhook\.events`", text)
+    assert tuple(re.findall(r"`(\w+)`", listed)) == TO_PEOPLE
+    assert set(TO_PEOPLE) < set(EVENT_TYPES)

@@ -19,7 +19,7 @@ from pipeline.sinks.retention import Retention
 
 PATIENCE = 30.0
 LINK = ("output_link_down", "output_link_up")
-SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
+SCHEMA = Path(__file__).parents[2] / "pipeline" / "sinks" / "events.schema.json"
 
 
 class Mailbox:
