@@ -43,7 +43,10 @@ class Target(Protocol):
     def connect(self) -> None: ...
 
     def send(self, events: Sequence[Stored]) -> Iterator[int]:
-        """The ids of events that the other side has from now on, in the order in which they were given."""
+        """The ids of events that the other side has from now on, in the order in which they were given.
+
+        `Refused` is for the first that it has not.
+        """
         ...
 
     def idle(self, seconds: float) -> None:
@@ -180,6 +183,7 @@ class Forwarder:
         self._known: int | None = None
         self._connected_at: float | None = None
         self._down_since: float | None = None
+        self._storage_trouble = ""
         self._tries: tuple[int, int] = (0, 0)
         self._told_drops, self._drops_told_at = 0, -inf
 
@@ -194,9 +198,14 @@ class Forwarder:
                 with Journal(self._path) as journal, closing(self._position(journal)) as position:
                     self._follow(journal, position)
             except StorageError as error:
-                self._report(Notice(NoticeKind.STORAGE_READ_ONLY, {"target": self._route.target, "why": str(error)}))
+                self._report_once(str(error))
                 self._wait(_JOURNAL_SECONDS)
         self._close()
+
+    def _report_once(self, why: str) -> None:
+        if why != self._storage_trouble:
+            self._storage_trouble = why
+            self._report(Notice(NoticeKind.STORAGE_READ_ONLY, {"target": self._route.target, "why": why}))
 
     def _position(self, journal: Journal) -> Position:
         position = Position(journal, self._route.target, known=self._known)

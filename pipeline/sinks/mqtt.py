@@ -36,6 +36,8 @@ _KEEPALIVE_SECONDS = 30
 _ANSWER_SECONDS = 15.0
 _LOOP_SECONDS = 0.5
 _TRIES = 3
+_ENVELOPE_BYTES = 200
+"""At most, of a message: topic and lengths."""
 _NUMBERS_SECONDS = 10.0
 """Numbers always change a little; words are told at once."""
 _STATE = (
@@ -107,6 +109,8 @@ class Session:
         self._answers: dict[int, ReasonCode] = {}
         self._n_answers = 0
         self._why_lost = ""
+        self.most_bytes = inf
+        """Longer a message must not be: the broker would hang up, again and again."""
         self.heard: list[tuple[str, bytes]] = []
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_publish, client.on_message = self._on_publish, self._on_message
@@ -130,8 +134,9 @@ class Session:
         return mid
 
     def keep(self, topic: str, payload: bytes) -> None:
-        """Retained; whether that arrives is seen by the next one."""
-        self._unheeded.add(self.publish(topic, payload, retain=True))
+        """Retained; what is too long for the broker it cannot keep."""
+        if len(payload) <= self.most_bytes:
+            self._unheeded.add(self.publish(topic, payload, retain=True))
 
     def is_answered(self, mid: int) -> bool:
         return mid in self._answers
@@ -173,6 +178,7 @@ class Session:
     ) -> None:
         self._accepted = reason
         self._window = min(_WINDOW, getattr(properties, "ReceiveMaximum", _WINDOW))
+        self.most_bytes = getattr(properties, "MaximumPacketSize", inf) - _ENVELOPE_BYTES
 
     def _on_disconnect(
         self, client: Client, data: Any, flags: DisconnectFlags, reason: ReasonCode, properties: Properties | None
@@ -244,19 +250,26 @@ class MqttTarget:
         self._refresh()
         sent: deque[tuple[Stored, int]] = deque()
         for event in events:
-            sent.append((event, self._session.publish(self._topic(f"event/{event.type}"), _json(outward(event)))))
-            while sent and self._session.is_answered(sent[0][1]):
-                yield self._acknowledged(*sent.popleft())
-        while sent:
-            yield self._acknowledged(*sent.popleft())
+            topic, payload = self._topic(f"event/{event.type}"), _json(outward(event))
+            if len(payload) > self._session.most_bytes:
+                # Whoever refuses an event must have all those before it.
+                yield from self._acknowledged(sent, all_of_them=True)
+                told = f"{self._broker.address} takes no {len(payload)} bytes"
+                raise Refused(f"{told}; raise the limit of the broker", event=event.id, tries=1)
+            sent.append((event, self._session.publish(topic, payload)))
+            yield from self._acknowledged(sent)
+        yield from self._acknowledged(sent, all_of_them=True)
 
-    def _acknowledged(self, event: Stored, mid: int) -> int:
+    def _acknowledged(self, sent: deque[tuple[Stored, int]], *, all_of_them: bool = False) -> Iterator[int]:
+        """From the first on, as far as answers are there, or waiting for them."""
         assert self._session is not None
-        reason = self._session.answer(mid)
-        if reason.is_failure:
-            told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
-            raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
-        return event.id
+        while sent and (all_of_them or self._session.is_answered(sent[0][1])):
+            event, mid = sent.popleft()
+            reason = self._session.answer(mid)
+            if reason.is_failure:
+                told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
+                raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
+            yield event.id
 
     def idle(self, seconds: float) -> None:
         assert self._session is not None

@@ -14,12 +14,13 @@ import pytest
 
 from pipeline.service.check import check
 from pipeline.service.outputs import TO_PEOPLE
-from pipeline.service.settings import Settings, effective, read_settings
+from pipeline.service.settings import Settings, Webhook, effective, read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.jsonl import EVENT_TYPES
 from tests.service.live import Running, settings
 from tests.sinks.broker import PATIENCE, Mosquitto, Subscriber
+from tests.sinks.receiver import serving
 
 STATUS = {
     "run": "a-run",
@@ -220,6 +221,22 @@ def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp
     assert sum(event["type"] == "decision" for event in wanted) > 3
     assert [told.get(event["id"]) for event in wanted] == wanted
     assert not any(payload for topic, payload, _ in subscriber.heard if topic.startswith("homeassistant"))
+
+
+def test_a_dead_output_does_not_hold_back_another(broker, chosen, journal, tmp_path):
+    """Each has a place of its own in the journal."""
+    broker.kill()
+    secret = tmp_path / "secret"
+    secret.write_text("of some length")
+    with serving() as server:
+        webhook = Webhook(url=server.url, secret_file=secret, events=("event_noticed", "output_link_down"))
+        with Forwarding(chosen.model_copy(update={"webhook": webhook})):
+            server.until(lambda: bool(server.ids))  # that the other is dead
+            noticed = tell(journal, 30, "event_noticed")
+            server.until(lambda: noticed[-1] in server.ids)
+    assert server.ids[-30:] == noticed
+    assert all("X-Gemmed-Signature" in headers for _, headers, *_ in server.asked)
+    assert json.loads(server.asked[0][2])["target"] == "mqtt"
 
 
 def test_check_tries_the_broker_and_the_receiver_for_real(broker, chosen, tmp_path):

@@ -218,6 +218,24 @@ def test_a_journal_that_lost_its_end_is_followed_from_there(journal):
     assert Position(journal, "box", known=position.last_id).last_id == 6
 
 
+def test_a_journal_that_is_replaced_while_it_is_followed_is_opened_anew(journal, monkeypatch):
+    """As the daemon does with a damaged one."""
+    monkeypatch.setattr(forwarding, "_JOURNAL_SECONDS", 0.01)
+    box = Mailbox()
+    with forwarded(journal, box, route("decision")):
+        first = tell(journal, 3)
+        box.until(lambda: box.got == first)
+        fresh = journal.path.with_name("fresh")
+        with Journal(fresh) as other:
+            other.append([Entry("a-run", {"type": "decision"}) for _ in range(3)])
+        for end in ("-wal", "-shm", ""):
+            journal.path.with_name(journal.path.name + end).rename(journal.path.with_name(f"aside{end}"))
+        fresh.rename(journal.path)
+        with Journal(journal.path) as other:
+            second = tell(other, 2)
+            box.until(lambda: box.got == first + second)
+
+
 def test_pauses_grow_and_begin_anew_when_the_link_stood_long_enough():
     pauses = Pauses(1.0, 5.0)
     assert [pauses.after(0.0, 0.0) for _ in range(5)] == [1, 2, 4, 5, 5]

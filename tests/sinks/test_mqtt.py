@@ -72,6 +72,21 @@ def test_what_the_broker_does_not_take_is_not_taken_for_delivered(guarded, tmp_p
     sender.close()
 
 
+def test_what_is_too_long_for_the_broker_is_refused_after_all_before_it_have_arrived(tmp_path):
+    """It would hang up each time it came."""
+    long = Stored(31, "a-run", None, None, "2026", "gap", {"type": "gap", "reason": "x" * 2000})
+    with Mosquitto(tmp_path / "broker", more="max_packet_size 1500\n") as broker:
+        sender = target(Broker(broker.address))
+        sender.connect()
+        sending = sender.send([*(event(number) for number in range(1, 31)), long, event(32)])
+        assert [next(sending) for _ in range(30)] == list(range(1, 31))
+        with pytest.raises(Refused, match=r"takes no 20\d\d bytes") as error:
+            next(sending)
+        assert (error.value.event, error.value.tries) == (31, 1)
+        assert list(sender.send([event(32)])) == [32]
+        sender.close()
+
+
 # The client leaves a socket to the garbage collector whose handshake failed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_encryption_with_a_certificate_that_is_known_and_with_one_that_is_not(tmp_path):
