@@ -311,6 +311,7 @@ class Daemon:
             "samples_not_kept": self._keeper.lost if self._keeper else None,
             "source_restarts": max(self._source.openings - 1, 0),
             "real_time_factor": self._load.factor,
+            "outputs": self._housekeeper.backlogs,
             "resident_mb": round(_resident_bytes() / 1e6, 1),
             "cpu_seconds": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 2),
             "journal_writable": not self._recorder.read_only,

@@ -13,8 +13,8 @@ from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.service.logs import log
 from pipeline.service.state import StateDirectory
-from pipeline.sinks.forwarding import Route, forget_others
-from pipeline.sinks.journal import Journal
+from pipeline.sinks.forwarding import Route, backlog, forget_others
+from pipeline.sinks.journal import Journal, Row
 from pipeline.sinks.retention import Outlook, Retention
 from pipeline.sinks.sound import Part, SoundStore, Spool
 
@@ -22,6 +22,7 @@ _MOST_PARTS = 32
 _BUDGET_SECONDS = 30.0
 _RETRY_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+_COUNT_SECONDS = 5.0
 
 
 class Housekeeper:
@@ -44,6 +45,9 @@ class Housekeeper:
         self._parts = deque(self._left_behind())
         self._troubled = self._finishing = self._low = False
         self._budget_at = -inf  # at once: who dies young again and again must not fill the disk
+        self._counted_at = -inf
+        self.backlogs: list[Row] = []
+        """What waits for other machines, as of a few seconds ago."""
         self._thread = Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
@@ -102,6 +106,9 @@ class Housekeeper:
             if time.monotonic() - self._budget_at > _BUDGET_SECONDS:
                 self._enforce(journal)
                 self._budget_at = time.monotonic()
+            if time.monotonic() - self._counted_at > _COUNT_SECONDS:
+                self.backlogs = [backlog(journal, route) for route in self.routes]
+                self._counted_at = time.monotonic()
             part = self._next_part()
             if part is not None:
                 store.keep(part)

@@ -90,6 +90,8 @@ def _numbers(found: dict[str, Any]) -> Table:
         "memory": f"{found['resident_mb']:.0f} MB",
         "learning": _learning(found),
     }
+    for output in found.get("outputs", []):
+        rows[output["target"]] = f"{output['queued']} events wait, {output['dropped']} were dropped"
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
         table.add_row(name, value)

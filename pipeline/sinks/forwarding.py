@@ -95,6 +95,13 @@ def owed_after(journal: Journal, route: Route) -> int | None:
     return route.excess(journal, rows[0]["last_id"])[1] if rows else None
 
 
+def backlog(journal: Journal, route: Route) -> Row:
+    """How many events wait for a target, and how many it will never get."""
+    rows = journal.rows("SELECT last_id, dropped FROM deliveries WHERE target = ?", (route.target,))
+    queued, dropped = (route.count_waiting(journal, rows[0]["last_id"]), rows[0]["dropped"]) if rows else (0, 0)
+    return {"target": route.target, "queued": queued, "dropped": dropped}
+
+
 def forget_others(journal: Journal, routes: Sequence[Route]) -> None:
     """Whoever is no longer told anything begins at the end if he ever comes again."""
     names = [route.target for route in routes]

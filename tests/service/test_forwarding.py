@@ -16,6 +16,7 @@ from pipeline.service.check import check
 from pipeline.service.outputs import TO_PEOPLE
 from pipeline.service.settings import Settings, Webhook, effective, read_settings
 from pipeline.service.state import StateDirectory
+from pipeline.service.status import status
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.jsonl import EVENT_TYPES
 from tests.service.live import Running, settings
@@ -216,6 +217,8 @@ def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp
         (stopped,) = [event for event in running.events if event["type"] == "run_stopped"]
         subscriber.until(has(subscriber, stopped["id"]))
         subscriber.told("gemmed/whole/status", b"offline")
+    (output,) = status(StateDirectory(config.parent / "state"))["outputs"]
+    assert (output["target"], output["dropped"]) == ("mqtt", 0)
     told = {event["id"]: event for event in subscriber.events()}
     wanted = [event for event in running.events if event["id"] >= begin and event["type"] not in ("tick", "paced")]
     assert sum(event["type"] == "decision" for event in wanted) > 3

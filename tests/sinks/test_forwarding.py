@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import LinkError
 from pipeline.sinks import forwarding
-from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Route, forget_others
+from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Route, backlog, forget_others
 from pipeline.sinks.journal import Entry, Journal, Stored
 from pipeline.sinks.jsonl import EVENT_TYPES
 from pipeline.sinks.retention import Retention
@@ -120,6 +120,7 @@ def test_whoever_is_new_gets_what_comes_from_now_on_and_only_what_it_chose(journ
         box.until(lambda: len(box.got) == 120)
     assert box.got == wanted
     assert delivery(journal) == (journal.last_id, 0)
+    assert backlog(journal, route("decision")) == {"target": "box", "queued": 0, "dropped": 0}
 
 
 def test_flapping_is_not_for_everybody(journal):
@@ -127,8 +128,10 @@ def test_flapping_is_not_for_everybody(journal):
     tell(journal, 1, "state_changed", notify=False)
     (notable,) = tell(journal, 1, "state_changed", notify=True)
     (plain,) = tell(journal, 1, "event_noticed")
+    way = route("state_changed", "event_noticed", notable=True)
+    assert backlog(journal, way)["queued"] == 2
     box = Mailbox()
-    with forwarded(journal, box, route("state_changed", "event_noticed", notable=True)):
+    with forwarded(journal, box, way):
         box.until(lambda: len(box.got) == 2)
     assert box.got == [notable, plain]
 
