@@ -47,7 +47,7 @@ class Housekeeper:
         self._budget_at = -inf  # at once: who dies young again and again must not fill the disk
         self._counted_at = -inf
         self.backlogs: list[Row] = []
-        """What waits for other machines, as of a few seconds ago."""
+        """What waits for other machines, as of when there was time to count."""
         self._thread = Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
@@ -106,15 +106,20 @@ class Housekeeper:
             if time.monotonic() - self._budget_at > _BUDGET_SECONDS:
                 self._enforce(journal)
                 self._budget_at = time.monotonic()
-            if time.monotonic() - self._counted_at > _COUNT_SECONDS:
-                self.backlogs = [backlog(journal, route) for route in self.routes]
-                self._counted_at = time.monotonic()
             part = self._next_part()
             if part is not None:
                 store.keep(part)
                 self._done()
             elif self._finishing:
                 return
+            elif time.monotonic() - self._counted_at > _COUNT_SECONDS:
+                self._count(journal)
+
+    def _count(self, journal: Journal) -> None:
+        """Only when there is nothing else to do."""
+        forget_others(journal, self.routes)
+        self.backlogs = [backlog(journal, route) for route in self.routes]
+        self._counted_at = time.monotonic()
 
     def _next_part(self) -> Part | None:
         with self._changed:
@@ -128,7 +133,6 @@ class Housekeeper:
             self._changed.notify_all()
 
     def _enforce(self, journal: Journal) -> None:
-        forget_others(journal, self.routes)
         retention = self._retention(journal)
         pruned = retention.enforce()
         self.outlook = retention.outlook()
