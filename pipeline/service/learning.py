@@ -111,11 +111,12 @@ class Learning:
             self._thread.join(2.0)
 
     def as_dict(self) -> dict[str, Any]:
-        champion = self._champion
+        champion, training = self._champion, self.settings.training
         return {
             "learning": self._under_way(),
             "model_origin": str(champion.origin) if champion else None,
             "model_trained": champion.time if champion else None,
+            "training_interval_seconds": training.interval_seconds if training.enabled else None,
             "rounds": self._rounds.as_dict(),
         }
 

@@ -169,6 +169,10 @@ def _memory(status: Status) -> list[Row]:
     return [((), 1e6 * status["resident_mb"])]
 
 
+def _outputs(key: str) -> Callable[[Status], list[Row]]:
+    return lambda status: [((output["target"],), output[key]) for output in status["outputs"]]
+
+
 def _results(status: Status) -> list[Row]:
     return [((result,), count) for result, count in status["rounds"]["results"].items()]
 
@@ -221,6 +225,7 @@ METRICS = (
     Metric("model_trained_timestamp_seconds", _G, "When it was made.", _one("model_trained")),
     Metric("retrain_runs", _C, "Rounds of learning by result.", _results, ("result",)),
     Metric("retrain_duration_seconds", _H, "How long they took.", _one("rounds", "seconds"), (), DURATION_EDGES),
+    Metric("retrain_interval_seconds", _G, "How often learning is due.", _one("training_interval_seconds")),
     Metric("pipeline_real_time_factor", _G, "Time to decide over time of sound.", _one("real_time_factor")),
     Metric("pipeline_queue_ratio", _G, "Fill of the buffer before deciding.", _queue),
     Metric("pipeline_frames_dropped", _C, "Samples of all sensors dropped for want of time.", _one("samples_lost")),
@@ -233,6 +238,8 @@ METRICS = (
     Metric("storage_over_bytes", _G, "What should go and cannot.", _one("storage", "over_bytes")),
     Metric("storage_left_seconds", _G, "Until the oldest sound begins to go.", _seconds_left),
     Metric("storage_oldest_sound_timestamp_seconds", _G, "When it was kept.", _one("storage", "oldest_sound")),
+    Metric("output_queue_messages", _G, "Events that wait for a target.", _outputs("queued"), ("target",)),
+    Metric("output_dropped_messages", _C, "Events that it will never get.", _outputs("dropped"), ("target",)),
     Metric("process_memory_bytes", _G, "Resident memory of the daemon.", _memory),
     Metric("process_cpu_seconds", _C, "Computing time of the daemon.", _one("cpu_seconds")),
 )  # fmt: skip
