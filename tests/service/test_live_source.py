@@ -147,6 +147,7 @@ def test_who_vanishes_is_opened_again_and_what_was_missed_is_a_gap():
     assert (0.01 + 0.02 + 0.04 + 0.04) * RATE - 70 <= gap.stop - gap.start <= seconds * RATE
     opened = [fact for fact in of(Notice, facts) if fact.kind is NoticeKind.SOURCE_OPENED]
     assert [fact.sample for fact in opened] == [0, 100]
+    assert source.openings == 5
     assert len(of(RecordingStarted, facts)) == 1
 
 

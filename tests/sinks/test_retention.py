@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.sinks.journal import Entry, Journal
+from pipeline.sinks.journal import Entry, Journal, utc
 from pipeline.sinks.retention import Retention, Worth, used_bytes, worth_keeping
 
 PIECE, BYTES = 1000, 100_000
@@ -151,3 +153,39 @@ def test_what_must_stay_free_on_the_disk_counts_as_well(journal, tmp_path):
     assert pruned is not None
     assert there(tmp_path) == []
     assert pruned.bytes_over > 10**17
+
+
+def test_the_outlook_tells_how_long_sound_fits_at_the_rate_at_which_it_comes(journal, tmp_path):
+    """Ten pieces in ten minutes, after one of long ago: six hundred kilobytes an hour."""
+    keep_pieces(journal, 1)
+    now = datetime.now(UTC)
+    for number in range(1, 12):
+        kept_at = utc(now - timedelta(minutes=11 - number))
+        journal.execute(
+            "INSERT INTO pieces (recording, start, stop, delivered, file, bytes, kept_at) "
+            "VALUES ('r', ?, ?, '[]', ?, ?, ?)",
+            (number * PIECE, (number + 1) * PIECE, f"r/{number}.flac", BYTES, kept_at),
+        )
+    found = retention(journal, 12 + 24 * 60).outlook()
+    assert found.hours_left == pytest.approx(24, rel=0.05)
+    assert found.oldest_sound == OLD
+    assert found.over_bytes == 0
+    assert found.budget_bytes - found.used_bytes == pytest.approx(24 * 60 * BYTES, rel=0.01)
+    assert found.free_bytes == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.05)
+
+
+def test_the_outlook_of_a_full_store_is_none_and_without_sound_unknown(journal):
+    empty = retention(journal, 5).outlook()
+    assert (empty.hours_left, empty.oldest_sound) == (None, None)
+    keep_pieces(journal, 10, kept_at=utc(datetime.now(UTC) - timedelta(minutes=1)))
+    full = retention(journal, 5).outlook()
+    assert full.hours_left == 0
+    assert full.over_bytes == pytest.approx(5 * BYTES, rel=0.2)
+
+
+def test_a_disk_that_others_fill_counts_too(journal, tmp_path):
+    keep_pieces(journal, 10, kept_at=utc(datetime.now(UTC) - timedelta(minutes=1)))
+    free = shutil.disk_usage(tmp_path).free
+    found = retention(journal, 1000, least_free_bytes=2 * free).outlook()
+    assert found.hours_left == 0
+    assert found.over_bytes == pytest.approx(free, rel=0.1)
