@@ -254,6 +254,16 @@ def test_every_alert_is_seen_firing_and_not_firing_and_says_what_to_do():
     assert set(re.findall(r"`(Gemmed\w+)`", text)) == names
 
 
+def test_cures_name_settings_that_exist():
+    example = (DEPLOY / "gemmed.toml").read_text()
+    tables = {part.split("]", 1)[0]: part for part in re.split(r"^\[", example, flags=re.MULTILINE)[1:]}
+    told = (DEPLOY / "prometheus" / "gemmed.rules.yml").read_text()
+    named = set(re.findall(rf"(?<![\w$])({'|'.join(tables)})\.(\w+)", told))
+    assert len(named) > 5
+    for table, setting in named:
+        assert re.search(rf"^#? ?{setting} = ", tables[table], re.MULTILINE), f"{table}.{setting}"
+
+
 @pytest.fixture
 def prometheus(tmp_path, dashboard) -> Iterator[str]:
     """Debian's, with what is deployed, but asking the daemon of this test once a second; its address."""
