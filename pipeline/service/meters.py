@@ -63,6 +63,7 @@ class Meters:
         self._floors: deque[Numbers] = deque(maxlen=_MINUTE)
         self._shared: deque[Numbers] = deque(maxlen=_MINUTE)
         self._hour = _LastHour(n_sensors)
+        self._measures: dict[str, list[Any]] | None = None
         self._paced: deque[Paced] = deque(maxlen=_MINUTE)
         self._states = [State.UNKNOWN] * n_sensors
         self._forget_model()
@@ -108,6 +109,7 @@ class Meters:
         pass
 
     def _measured(self, second: Measures) -> None:
+        self._measures = None
         seconds = (second.stop - second.start) / self._rate_hz + second.waited_seconds
         self._hour.add(seconds, (1 - second.missing) * seconds)
         if second.waited_seconds:
@@ -157,6 +159,17 @@ class Meters:
         ]
 
     def _columns(self) -> dict[str, list[Any]]:
+        if self._measures is None:  # they change once a second, and are asked for more often
+            self._measures = self._measured_columns()
+        return self._measures | {
+            "rate_error": [self.rate_error] * self._n_sensors,
+            "last_frame": _numbers(self._last_frame, 2),
+            **{name: counts.tolist() for name, counts in self._counts.items()},
+            "false_alarms": [round(one.realised, 5) if one.trials else None for one in self._calibrations],
+            "calibration_lost": list(self._calibration_lost),
+        }
+
+    def _measured_columns(self) -> dict[str, list[Any]]:
         nothing = np.full(self._n_sensors, np.nan)
         last, floors = self._last, _lowest(self._floors, self._n_sensors)
         polarity, coherence, crosstalk = _means(self._shared, self._n_sensors)
@@ -172,12 +185,7 @@ class Meters:
             "polarity": _numbers(polarity, 3),
             "coherence": _numbers(coherence, 3),
             "crosstalk": _numbers(crosstalk, 3),
-            "rate_error": [self.rate_error] * self._n_sensors,
-            "last_frame": _numbers(self._last_frame, 2),
             "availability_1h": _numbers(self._hour.share, 5),
-            **{name: counts.tolist() for name, counts in self._counts.items()},
-            "false_alarms": [round(one.realised, 5) if one.trials else None for one in self._calibrations],
-            "calibration_lost": list(self._calibration_lost),
         }
 
 
