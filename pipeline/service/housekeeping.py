@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from threading import Condition, Thread
-from typing import Any
 
 from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
