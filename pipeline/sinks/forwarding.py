@@ -216,9 +216,10 @@ class Forwarder:
 
     def _position(self, journal: Journal) -> Position:
         position = Position(journal, self._route.target, known=self._known)
-        self._told_drops = position.dropped
-        if self._known is None and self._last_word(journal) == NoticeKind.OUTPUT_LINK_DOWN:
-            self._down_since = time.monotonic()
+        if self._known is None:
+            self._told_drops = position.dropped
+            if self._last_word(journal) == NoticeKind.OUTPUT_LINK_DOWN:
+                self._down_since = time.monotonic()
         return position
 
     def _last_word(self, journal: Journal) -> str | None:
