@@ -1,13 +1,14 @@
 # make run    set up everything and run the daemon on a simulated array, until Ctrl-C
 # make demo   the same array as recordings: train, decide, evaluate, examine, explain; look into demo/
 # make test   set up everything, lint, check types, run the tests
+# make screenshots   pictures of the dashboard for the documents
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pipeline tests benchmarks fixtures
 
-.PHONY: run demo test lint types pytest soak clean
+.PHONY: run demo test lint types pytest soak screenshots clean
 
 run: $(VENV)/.run
 	$(BIN)/gemmed run
@@ -35,6 +36,9 @@ pytest: $(VENV)/.test
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600
+
+screenshots: $(VENV)/.test
+	GEMMED_SCREENSHOTS=docs/images/dashboard $(BIN)/python -m pytest tests/web/test_screenshots.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
