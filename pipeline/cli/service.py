@@ -1,4 +1,4 @@
-"""Commands for the daemon: run, check, status, label, clip, models, bundle."""
+"""Commands for the daemon: run, web, token, check, status, label, clip, models, bundle."""
 
 from __future__ import annotations
 
@@ -76,8 +76,63 @@ def run(
 
 @app.command()
 @flowing
+def web(
+    config: Config = None,
+    state: State = None,
+    show: Annotated[bool, typer.Option("--open", help="Also show it in a browser.")] = False,
+) -> None:
+    """Serve the dashboard where no daemon runs, to look at what was; until Ctrl-C.
+
+    Labels may be given and models promoted: the next gemmed run follows. A daemon that runs serves the dashboard by
+    itself; then its address is told.
+    """
+    with errors_for_people():
+        from pipeline.service.address import is_gemmed, without_web
+        from pipeline.service.logs import start_logging
+        from pipeline.service.state import StateDirectory
+
+        settings = chosen_settings(config, state)
+        if missing := without_web():
+            raise UsageError(missing)
+        address = settings.web.url
+        served = StateDirectory(settings.storage.directory).is_locked() and is_gemmed(settings.web)
+        if show:
+            typer.launch(address)
+        if served:
+            typer.echo(f"a daemon runs and serves it: {address}")
+            return
+        from pipeline.web.alone import serve_alone
+
+        start_logging(settings.log.level, settings.log.format)
+        serve_alone(settings)
+
+
+@app.command()
+@flowing
+def token(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Whose it is; labels bear it.")],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer: may look; operator: may also change.")] = "viewer",
+) -> None:
+    """Make a token for the dashboard: shown once, and then known only by its hash, which goes into the settings."""
+    with errors_for_people():
+        from pipeline.service.settings_problems import as_toml_value
+        from pipeline.service.tokens import hash_of, new_token
+
+        if role not in ("viewer", "operator"):
+            raise UsageError(f"--role={role!r} must be viewer or operator; for example viewer")
+        if not name.strip() or not name.isprintable():
+            raise UsageError(f"NAME={name!r} must be printable text; for example ada")
+        made = new_token()
+        line = as_toml_value({"name": name.strip(), "role": role, "hash": hash_of(made)})
+        typer.echo(f"token (keep it, it is not shown again): {made}")
+        typer.echo(f"for the settings: [web] tokens = [{line}]")
+
+
+@app.command()
+@flowing
 def check(config: Config = None, state: State = None) -> None:
-    """Try what the daemon needs, for real: the disk, the journal, the model, the source, the label file.
+    """Try what the daemon needs, for real: the disk, the journal, the model, the source, the label file, the dashboard
+    and the outputs.
 
     Exit code 0: all is well; 1: something is not, and it is said what.
     """

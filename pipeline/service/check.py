@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from pipeline.errors import GemmedError, SourceError, UsageError
 from pipeline.events import Block, RecordingStarted, SourceTrouble
+from pipeline.service.address import days_left, doubts, is_gemmed, listening, without_web
 from pipeline.service.doors import door
 from pipeline.service.registry import Registry
-from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource
+from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource, Web
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.outward import read_secret
@@ -38,6 +39,7 @@ def check(settings: Settings) -> Iterator[Finding]:
         ("model", lambda: _model(state, settings)),
         ("source", lambda: _source(settings)),
         ("label file", lambda: _labels(settings)),
+        ("dashboard", lambda: _dashboard(state, settings.web)),
         ("mqtt", lambda: _mqtt(settings)),
         ("webhook", lambda: _webhook(settings)),
     ):
@@ -154,6 +156,20 @@ def _labels(settings: Settings) -> str:
     if not file.is_file():
         raise UsageError(f"labels.file = {str(file)!r} is no file; give a table (.csv)")
     return f"{file} is there"
+
+
+def _dashboard(state: StateDirectory, web: Web) -> str:
+    if not web.enabled:
+        return "none: web.enabled = false"
+    if missing := without_web():
+        raise UsageError(missing)
+    days_left(web)
+    warnings = "".join(f"; warning: {doubt}" for doubt in doubts(web))
+    if state.is_locked() and is_gemmed(web):
+        return f"{web.url} is open already{warnings}"
+    listening(web).close()
+    known = f"known by {len(web.tokens)} tokens" if web.tokens else "open to everybody on this machine"
+    return f"{web.url} can be served, {known}{warnings}"
 
 
 def _mqtt(settings: Settings) -> str:

@@ -26,8 +26,6 @@ _WELL_SECONDS = 60.0
 """Who has lived for so long is started again at once."""
 _STOP_SECONDS = 2.0
 _LONGEST_MESSAGE = 1 << 20
-UNUSABLE = 78
-"""The exit code of a companion that trying again would not help."""
 
 Snapshot = dict[str, Any]
 
@@ -62,9 +60,6 @@ class Companion:
 
     def _bury(self, code: int, now: float) -> None:
         self._close()
-        if code == UNUSABLE:
-            self._next_at = float("inf")
-            return
         lived = now - self._started_at
         self._pause = _FIRST_PAUSE_SECONDS if lived > _WELL_SECONDS else min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self._next_at = now + self._pause

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -23,6 +22,7 @@ from pipeline import __version__
 from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
 from pipeline.protocols import Observer, Source
+from pipeline.service.address import without_web
 from pipeline.service.board import Board
 from pipeline.service.companion import Companion
 from pipeline.service.doors import door, folder, patience
@@ -338,8 +338,8 @@ def companions(settings: Settings, run: str) -> list[Companion]:
     """Those that the settings ask for."""
     modules = []
     if settings.web.enabled:
-        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-            log.warning("there is no dashboard", cure="pip install 'gemmed[web]', or [web] enabled = false")
+        if missing := without_web():
+            log.warning("there is no dashboard", why=missing)
         else:
             modules.append("pipeline.web")
     if routes(settings):

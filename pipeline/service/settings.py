@@ -46,6 +46,9 @@ _NOW_TABLES = {"labels", "training", "web", "mqtt", "webhook"}
 _NEXT_RECORDING_TABLES = {"decisions"}
 _BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _WEB_PORTS = {"http": 80, "https": 443}
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_EVERY_ADDRESS = {"0.0.0.0", "::"}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
 
 
@@ -90,6 +93,28 @@ def _checked_host_and_port(address: str) -> str:
             "rule", 'must be a host and a port; write for example "127.0.0.1:8780" or "[::1]:8780"'
         )
     return address
+
+
+def _checked_host(name: str) -> str:
+    if not _HOST_NAME.fullmatch(name) and not _is_address(name):
+        raise PydanticCustomError(
+            "rule", 'must be names or addresses without scheme and port; write for example ["field1.example.org"]'
+        )
+    return name.lower()
+
+
+def _checked_hash(text: str) -> str:
+    if not _HASH.fullmatch(text):
+        raise PydanticCustomError("rule", "must be sha256: and 64 digits from 0 to f")
+    return text
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:
@@ -156,6 +181,7 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0), DURATION]
 SomeSeconds: TypeAlias = Annotated[float, Field(ge=0.01), DURATION]
 """Too short a time would keep a loop busy."""
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+HostName: TypeAlias = Annotated[str, AfterValidator(_checked_host)]
 PathBeside: TypeAlias = Annotated[Path, BeforeValidator(_beside_file)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -335,7 +361,7 @@ class Token(Table):
 
     name: Text
     role: Literal["viewer", "operator"] = "viewer"
-    hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+    hash: Annotated[str, AfterValidator(_checked_hash)]
 
 
 class Web(Table):
@@ -343,7 +369,7 @@ class Web(Table):
 
     enabled: bool = True
     address: Annotated[Text, AfterValidator(_checked_host_and_port)] = "127.0.0.1:8780"
-    hosts: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)] = ()
+    hosts: Annotated[tuple[HostName, ...], BeforeValidator(_as_tuple)] = ()
     certificate: PathBeside | None = None
     key: PathBeside | None = None
     tokens: Annotated[tuple[Token, ...], BeforeValidator(_as_tuple)] = ()
@@ -358,7 +384,19 @@ class Web(Table):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://{self.address}"
+        """As somebody on this machine calls it."""
+        address = f"localhost:{self.port}" if self.host in _EVERY_ADDRESS else self.address
+        return f"{'https' if self.certificate else 'http'}://{address}"
+
+    @property
+    def unencrypted_warning(self) -> str | None:
+        """What to say of an address that others reach, and anybody in between can read along."""
+        if not self.enabled or self.certificate is not None or _is_loopback(self.host):
+            return None
+        return (
+            f"web.address = {self.address} is open to the network without encryption: tokens can be read on the way; "
+            "give web.certificate and web.key, or use 127.0.0.1 behind a proxy that encrypts"
+        )
 
     @model_validator(mode="after")
     def _complete(self) -> Web:
@@ -366,6 +404,14 @@ class Web(Table):
             raise _contradiction("certificate", "and key belong together; give both or none")
         if len({token.name for token in self.tokens}) < len(self.tokens):
             raise _contradiction("tokens", "must have names that differ; rename one")
+        if len({token.hash for token in self.tokens}) < len(self.tokens):
+            raise _contradiction("tokens", "must differ; make another token with gemmed token")
+        if self.enabled and self.host in _EVERY_ADDRESS and not self.hosts:
+            raise _contradiction(
+                "address",
+                "is every address of this machine, so hosts must say by which names and addresses it is called; write "
+                'for example hosts = ["field1.example.org", "192.168.1.7"]',
+            )
         if self.enabled and not _is_loopback(self.host) and not self.tokens:
             raise _contradiction(
                 "address", "lets other machines in, which needs tokens; make one with gemmed token, or use 127.0.0.1"

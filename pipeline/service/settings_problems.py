@@ -31,6 +31,9 @@ _LIMITS = {
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
 }
+_NOT_SHOWN = {"tokens"}
+_DEEP = 3
+"""A setting is in a table, and what is wrong in a list has a number."""
 _TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
@@ -82,6 +85,8 @@ def _keys(model: type[BaseModel], error: ErrorDetails, tables: Mapping[str, Any]
 def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], tables: Mapping[str, Any]) -> str:
     keys = key.split(".")
     kind, context = found[0]["type"], found[0].get("ctx", {})
+    if len(found[0]["loc"]) > _DEEP:
+        return _told_of_entry(key, found[0])
     table = model if len(keys) == 1 else _table(model, keys[0], tables)
     if kind == "extra_forbidden":
         return _unknown(keys, table)
@@ -90,7 +95,7 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
         return f'{key} is missing; write {keys[-1]} = "..." below [{keys[0]}]'
     if kind == "secret":
         return f"{key} {found[0]['msg']}"
-    value = f"{key} = {as_toml_value(_at(tables, keys))}"
+    value = key if keys[-1] in _NOT_SHOWN else f"{key} = {as_toml_value(_at(tables, keys))}"
     if kind.startswith("union_tag"):
         return f"{value} must be one of {context['expected_tags'].replace(chr(39), '')}; write one of them"
     if kind in ("contradiction", "rule"):
@@ -106,6 +111,18 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
         return f"{value} must be a table; write [{key}] and its settings below"
     rules = dict.fromkeys(_rule(one, unit) for one in found)
     return f"{value} must be {' or '.join(rules)}; {f'{usual} is usual' if usual else 'correct it'}"
+
+
+def _told_of_entry(key: str, error: ErrorDetails) -> str:
+    """Of a table in a list, such as a token; its value may be a secret."""
+    number, name = error["loc"][2:4]
+    entry = f"{key} number {int(number) + 1}"
+    if error["type"] == "missing":
+        return f"{entry} has no {name}; gemmed token shows a whole line"
+    if error["type"] == "extra_forbidden":
+        return f"{entry} has {name}, which is not known; gemmed token shows a whole line"
+    rule = error["msg"].removeprefix("must be ") if error["type"] == "rule" else _rule(error, None)
+    return f"{entry} has a {name} that must be {rule}; gemmed token shows a whole line"
 
 
 def _rule(error: ErrorDetails, unit: Unit | None) -> str:

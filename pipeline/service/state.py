@@ -4,6 +4,7 @@ journal.sqlite   events, labels, models, pieces of sound
 sound/           what was heard
 models/          what decides, decided, or was refused
 examples/        what is learned from
+session.key      signs the cookies of the dashboard
 lock             held by the daemon that runs here
 """
 
@@ -42,6 +43,10 @@ class StateDirectory:
     @property
     def examples(self) -> Path:
         return self.path / "examples"
+
+    @property
+    def session_key(self) -> Path:
+        return self.path / "session.key"
 
     def create(self) -> None:
         """Make what is missing, and see that it can be written to."""

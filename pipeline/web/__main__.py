@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from pipeline.service.companion import UNUSABLE, Parent
+from pipeline.errors import GemmedError
+from pipeline.service.companion import Parent
 from pipeline.service.logs import log
-from pipeline.web.server import AddressTaken, serve
+from pipeline.web.server import serve
 
 
 def main() -> int:
     parent = Parent.on_standard_input()
     try:
         serve(parent.settings, parent.snapshots())
-    except AddressTaken as error:
-        log.error(str(error))
+    except GemmedError as error:
+        # The daemon tries again: an address may become free, a certificate be renewed.
+        log.error("the dashboard cannot be served", why=str(error))
         return 1
-    except OSError as error:
-        log.error("the dashboard cannot be served", address=parent.settings.web.address, why=str(error))
-        return UNUSABLE
     return 0
 
 

@@ -12,13 +12,15 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from pipeline import __version__
-from pipeline.errors import GemmedError, NotFound, StorageError, UsageError
+from pipeline.errors import GemmedError, NotFound, UsageError
+from pipeline.service.logs import log
 from pipeline.web import api
 from pipeline.web.context import Context
 from pipeline.web.schemas import Problem
 from pipeline.web.security import Guard
 
 _STATIC = Path(__file__).parent / "static"
+_REFUSALS = (400, 401, 403, 404, 413, 415, 422, 429, 503)
 _PAGES = ("/", "/timeline", "/review", "/models", "/sensors/{number}", "/settings")
 
 
@@ -31,18 +33,19 @@ def create_app(context: Context) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        responses={code: {"model": Problem} for code in (400, 401, 403, 404, 422, 429, 503)},
+        responses={code: {"model": Problem} for code in _REFUSALS},
     )
     app.state.context = context
     for router in api.ROUTERS:
         app.include_router(router)
     for path in _PAGES:
         app.add_api_route(path, _page, include_in_schema=False)
+    app.add_api_route("/login", _login, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.add_exception_handler(GemmedError, _curable)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_middleware(Guard, settings=context.settings)
+    app.add_middleware(Guard, web=context.settings.web, visitors=context.visitors)
     return app
 
 
@@ -51,13 +54,22 @@ async def _page() -> FileResponse:
     return FileResponse(_STATIC / "index.html")
 
 
+async def _login() -> FileResponse:
+    return FileResponse(_STATIC / "login.html")
+
+
 def _problem(code: int, message: str, headers: Any = None) -> Response:
     return JSONResponse({"error": message}, code, headers)
 
 
 async def _curable(request: Request, error: Exception) -> Response:
-    codes = {NotFound: 404, UsageError: 400, StorageError: 503}
-    return _problem(next((code for kind, code in codes.items() if isinstance(error, kind)), 503), str(error))
+    """In its own words, without the paths of the machine; what only its owner can cure is in his log."""
+    directory = str(request.app.state.context.state.path)
+    codes = {NotFound: 404, UsageError: 400}
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), 503)
+    if code == 503:
+        log.warning("a request could not be answered", path=request.url.path, why=str(error))
+    return _problem(code, str(error).replace(f"{directory}/", "").replace(directory, "the state directory"))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

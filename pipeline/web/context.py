@@ -15,6 +15,7 @@ from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.web.live import Live
+from pipeline.web.visitors import Visitors
 
 
 class Context:
@@ -23,6 +24,7 @@ class Context:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.state = StateDirectory(settings.storage.directory)
+        self.visitors = Visitors(settings.web, self.state.session_key)
         self.live = Live(self.state)
         self.review = Review()
         self.started_at = time.time()

@@ -63,7 +63,8 @@ class Live:
 
     def tell(self, snapshot: Snapshot) -> None:
         """From the daemon."""
-        self.status, self._seen_at = snapshot["status"], time.monotonic()
+        age = snapshot.get("age_seconds", 0.0)
+        self.status, self._seen_at = snapshot["status"], time.monotonic() - age
         self._news.set()
 
     async def run(self) -> None:

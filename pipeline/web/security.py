@@ -1,13 +1,38 @@
-"""Who may ask for what; and what browsers are told not to do."""
+"""Who may ask for what; and what browsers are told not to do.
+
+Pure ASGI, because an event stream passes through it for hours.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, urlsplit
+
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipeline.service.settings import Settings
+from pipeline.service.logs import log
+from pipeline.service.settings import Web
+from pipeline.web.visitors import Visitor, Visitors
 
+LONGEST_BODY = 64 * 1024
+BODY_SECONDS = 10.0
+MOST_STREAMS = 200
+STREAM = "/api/v1/stream"
+SESSION = "/api/v1/session"
+
+_OPEN = {SESSION, "/login", "/healthz"}
+_OPEN_BELOW = "/static/"
+_API = "/api/"
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_OURS = {"same-origin", "none"}
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?")
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -19,38 +44,217 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-cache",
 }
+_ONLY_ENCRYPTED = {"Strict-Transport-Security": "max-age=31536000"}
+
+
+class Refused(Exception):
+    """A request that is not let through, and what its sender is told."""
+
+    def __init__(self, code: int, why: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.code, self.headers = code, dict(headers or {})
+
+
+def cookie_name(web: Web) -> str:
+    """Browsers send cookies to all ports of a host, so each dashboard has its own; with TLS no other can plant it."""
+    return f"{'__Host-' if web.certificate else ''}gemmed-{web.port}"
 
 
 class Guard:
-    """Lets through only what was addressed to us, and sends everything with what browsers must know."""
+    """Lets through what was addressed to us by somebody who may, and sends all with what browsers must know."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app = app
-        self._hosts = {"localhost", "127.0.0.1", "::1", settings.web.host, *settings.web.hosts}
+    def __init__(self, app: ASGIApp, web: Web, visitors: Visitors) -> None:
+        self._app, self._visitors = app, visitors
+        self._hosts = {"localhost", "127.0.0.1", "::1", web.host.lower(), *web.hosts}
+        self._cookie = cookie_name(web)
+        self._headers = _HEADERS | (_ONLY_ENCRYPTED if web.certificate else {})
+        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        started = False
 
         async def guarded(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in self._headers.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
-        host = Headers(scope=scope).get("host", "")
-        if _name(host) not in self._hosts:
-            told = f"host {host!r} is not served here; add it to web.hosts if it is this machine's name"
-            await JSONResponse({"error": told}, 421)(scope, receive, guarded)
+        try:
+            receive = await self._admitted(scope, receive)
+            with self._counted(scope["path"]):
+                await self._app(scope, receive, guarded)
+        except Refused as refused:
+            await self._refusal(scope, refused)(scope, receive, guarded)
+        except Exception:
+            # What is inside stays inside; a path is no secret, a query might be one.
+            log.exception("a request failed", method=scope["method"], path=scope["path"])
+            if not started:
+                told = {"error": "this was not foreseen; the log of the daemon says more"}
+                await JSONResponse(told, 500)(scope, receive, guarded)
+
+    async def _admitted(self, scope: Scope, receive: Receive) -> Receive:
+        """Whoever comes through is known to the handlers as `request.state.who` and `.role`."""
+        headers, method = Headers(scope=scope), scope["method"]
+        self._addressed_to_us(headers)
+        _well_formed(scope, headers)
+        visitor = self._visitor(scope, headers)
+        token = headers.get("authorization") is not None
+        if not token:
+            _from_our_pages(scope, headers)
+        if method in _SAFE:
+            return receive
+        if visitor is not None and not visitor.operator and scope["path"] != SESSION:
+            raise Refused(403, f"{visitor.name} is a viewer, and this needs the role operator; use such a token")
+        return await _whole(receive, headers)
+
+    def _addressed_to_us(self, headers: Headers) -> None:
+        """Else a foreign page could give its own name our address, and read along."""
+        host = headers.get("host", "")
+        found = _HOST.fullmatch(host.lower())
+        if found is None or found[1].strip("[]").rstrip(".") not in self._hosts:
+            raise Refused(421, f"host {host[:200]!r} is not served here; add it to web.hosts if it is this machine's")
+
+    def _visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
+        found = self._visitors.anybody or self._by_token(scope, headers) or self._by_cookie(headers)
+        if found is not None:
+            scope.setdefault("state", {}).update(who=found.name, role=found.role)
+        elif not (scope["path"] in _OPEN or scope["path"].startswith(_OPEN_BELOW)):
+            raise Refused(401, "this needs a token; log in at /login, or send one as Authorization: Bearer", _CHALLENGE)
+        return found
+
+    def _by_token(self, scope: Scope, headers: Headers) -> Visitor | None:
+        """A right token is heard at once, whoever guesses at the same address: 256 bits are not guessed."""
+        given = headers.get("authorization")
+        if given is None:
+            return None
+        kind, _, token = given.partition(" ")
+        found = self._visitors.by_token(token.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            patient(self._visitors, scope)
+            self._visitors.wrong.count(peer(scope))
+            raise Refused(401, "this token is not known; make one with gemmed token", _CHALLENGE)
+        return found
+
+    def _by_cookie(self, headers: Headers) -> Visitor | None:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return None
+        return None if found is None else self._visitors.by_cookie(found.value)
+
+    @contextmanager
+    def _counted(self, path: str) -> Iterator[None]:
+        """Pages hold a connection for hours; some must remain for everything else."""
+        if path != STREAM:
+            yield
             return
-        await self._app(scope, receive, guarded)
+        if self._streams >= MOST_STREAMS:
+            raise Refused(503, f"{MOST_STREAMS} pages are open already; close some", {"Retry-After": "10"})
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def _refusal(self, scope: Scope, refused: Refused) -> Response:
+        """People are led to where they can log in, programs are told."""
+        wants_page = "text/html" in Headers(scope=scope).get("accept", "")
+        if refused.code == 401 and wants_page and scope["method"] == "GET" and not scope["path"].startswith(_API):
+            return RedirectResponse(f"/login?next={quote(scope['path'], safe='')}", 303)
+        return JSONResponse({"error": str(refused)}, refused.code, refused.headers)
 
 
-def _name(host: str) -> str:
-    """Without the port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gemmed"'}
+
+
+def peer(scope: Scope) -> str:
+    """Whoever is connected; what a header says of others anybody can write."""
+    client = scope.get("client")
+    return "unknown" if client is None else str(client[0])
+
+
+def patient(visitors: Visitors, scope: Scope) -> None:
+    """Whoever guessed wrongly too often waits."""
+    wait = math.ceil(visitors.wrong.wait_seconds(peer(scope)))
+    if wait:
+        raise Refused(429, f"too many wrong tokens; try again in {wait} s", {"Retry-After": str(wait)})
+
+
+def _well_formed(scope: Scope, headers: Headers) -> None:
+    if any(not char.isprintable() for char in scope["path"]):
+        raise Refused(400, "the path has characters that cannot be printed; leave them out")
+    if "transfer-encoding" in headers and "content-length" in headers:
+        # Two who read the same bytes, a proxy and we, could see different requests.
+        raise Refused(
+            400, "a request has either Transfer-Encoding or Content-Length; send one", {"Connection": "close"}
+        )
+    if scope["method"] in _SAFE and ("transfer-encoding" in headers or headers.get("content-length", "0") != "0"):
+        raise Refused(400, f"{scope['method']} has no body; send none", {"Connection": "close"})
+
+
+def _from_our_pages(scope: Scope, headers: Headers) -> None:
+    """A browser adds cookies to what a foreign page sends; such a page cannot set headers, nor lie about itself."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    safe = scope["method"] in _SAFE
+    if site is not None and site not in _OURS and (not safe or scope["path"].startswith(_API)):
+        raise Refused(403, "another site asked for this; open the dashboard itself")
+    if safe:
+        return
+    if origin is not None and _place(origin) != headers.get("host", "").lower():
+        raise Refused(403, f"origin {origin[:200]!r} is not this dashboard; open the dashboard itself")
+    if "x-gemmed" not in headers:
+        raise Refused(403, "changes need the header X-Gemmed, with any value, or a token; add one of them")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "changes are sent as JSON; set Content-Type: application/json")
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+async def _whole(receive: Receive, headers: Headers) -> Receive:
+    """The body, if it is short and comes soon; then whatever follows."""
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()) or int(length[:20]) > LONGEST_BODY:
+        raise _too_long()
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    break
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > LONGEST_BODY:
+                    raise _too_long()
+    except TimeoutError:
+        raise Refused(
+            408, f"the body did not come within {BODY_SECONDS:.0f} s; send it faster", {"Connection": "close"}
+        ) from None
+    first: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def again() -> Message:
+        nonlocal first
+        if first is not None:
+            message, first = first, None
+            return message
+        return await receive()
+
+    return again
+
+
+def _too_long() -> Refused:
+    told = f"the body is longer than {LONGEST_BODY // 1024} KB; send less"
+    return Refused(413, told, {"Connection": "close"})

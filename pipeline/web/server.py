@@ -3,80 +3,108 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import signal
 import socket
+import ssl
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Thread
 from typing import Any
 
-from pipeline.errors import GemmedError
+from pipeline.errors import SettingsError
+from pipeline.service.address import changed_at, doubts, encryption, listening, load_certificate
 from pipeline.service.companion import Snapshot
 from pipeline.service.logs import log
-from pipeline.service.settings import Settings
+from pipeline.service.settings import Settings, Web
 from pipeline.web.app import create_app
 from pipeline.web.context import Context
 
-_BACKLOG = 128
 _GOODBYE_SECONDS = 1
+_RENEW_SECONDS = 10.0
+_LONGEST_HEADERS = 16 * 1024
 
 
-class AddressTaken(GemmedError):
-    """Another process listens there."""
-
-
-def serve(settings: Settings, snapshots: Iterable[Snapshot]) -> None:
-    """Until there are no more snapshots: then the daemon is gone."""
-    with closing(listening(settings)) as listener:
-        log.info("the dashboard is open", url=settings.web.url)
-        asyncio.run(_serve(settings, snapshots, listener))
-
-
-def listening(settings: Settings) -> socket.socket:
-    """A socket at the address of the settings."""
+def serve(settings: Settings, snapshots: Iterable[Snapshot], *, signals: Iterable[signal.Signals] = ()) -> None:
+    """Until there are no more snapshots, for then the daemon is gone; or until one of the signals."""
     web = settings.web
-    family = socket.AF_INET6 if ":" in web.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((web.host, web.port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise AddressTaken(
-                f"web.address = {web.address} is used by another process; stop that, or give another port"
-            ) from error
-        raise
-    return listener
+    encrypted = encryption(web)
+    with closing(listening(web)) as listener:
+        log.info("the dashboard is open", url=web.url)
+        for doubt in doubts(web):
+            log.warning(doubt)
+        asyncio.run(_serve(settings, snapshots, listener, encrypted, signals))
 
 
-async def _serve(settings: Settings, snapshots: Iterable[Snapshot], listener: socket.socket) -> None:
+async def _serve(
+    settings: Settings,
+    snapshots: Iterable[Snapshot],
+    listener: socket.socket,
+    encrypted: ssl.SSLContext | None,
+    signals: Iterable[signal.Signals],
+) -> None:
     import uvicorn
 
-    context = Context(settings)
-    options: dict[str, Any] = {}
-    if settings.web.certificate is not None:
-        options = {"ssl_certfile": settings.web.certificate, "ssl_keyfile": settings.web.key}
-    config = uvicorn.Config(
-        create_app(context),
-        access_log=False,
-        log_config=None,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=_GOODBYE_SECONDS,
-        **options,
-    )
-    server = uvicorn.Server(config)
-    loop = asyncio.get_running_loop()
+    from pipeline.web.connections import Connection
 
-    def follow() -> None:
-        for snapshot in snapshots:
-            loop.call_soon_threadsafe(context.live.tell, snapshot)
+    context = Context(settings)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(context),
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            # Else whoever is on this machine could write the address of anybody into a header.
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            # It would tell of every malformed request, in a format of its own; what fails here is told by the guard.
+            log_config=None,
+            log_level="critical",
+            h11_max_incomplete_event_size=_LONGEST_HEADERS,
+            timeout_graceful_shutdown=_GOODBYE_SECONDS,
+            ssl_context_factory=None if encrypted is None else lambda *_: encrypted,
+        )
+    )
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_told)
+
+    def end() -> None:
         server.should_exit = True
 
+    def follow() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            for snapshot in snapshots:
+                loop.call_soon_threadsafe(context.live.tell, snapshot)
+            loop.call_soon_threadsafe(end)
+
+    for number in signals:
+        loop.add_signal_handler(number, end)
     Thread(target=follow, name="snapshots", daemon=True).start()
-    telling = asyncio.create_task(context.live.run())
+    tasks = [asyncio.create_task(context.live.run())]
+    if encrypted is not None:
+        tasks.append(asyncio.create_task(_renewing(encrypted, settings.web)))
     # Not `serve`, which would take over the signals of a process that ends with the daemon.
     await server._serve(sockets=[listener])
-    telling.cancel()
+    for task in tasks:
+        task.cancel()
+
+
+async def _renewing(encrypted: ssl.SSLContext, web: Web) -> None:
+    """New connections get the certificate that lies there now."""
+    known = changed_at(web)
+    while True:
+        await asyncio.sleep(_RENEW_SECONDS)
+        if (now := changed_at(web)) != known:
+            known = now
+            try:
+                load_certificate(encrypted, web)
+                log.info("the certificate was renewed")
+            except SettingsError as error:
+                log.error("the certificate stays as it was", why=str(error))
+
+
+def _told(loop: asyncio.AbstractEventLoop, found: dict[str, Any]) -> None:
+    """Broken connections are the business of those who broke them."""
+    error = found.get("exception")
+    if not isinstance(error, OSError):
+        log.error("the dashboard", what=found["message"], why=error)

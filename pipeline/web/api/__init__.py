@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, labels, monitoring, review, settings, sound, status
+from pipeline.web.api import events, labels, monitoring, review, session, settings, sound, status
 
 ROUTERS = (
     status.router,
@@ -12,4 +12,5 @@ ROUTERS = (
     labels.router,
     settings.router,
     monitoring.router,
+    session.router,
 )

@@ -30,7 +30,7 @@ async def status(context: TheContext) -> Status:
 async def stream(
     context: TheContext,
     spectrogram: Annotated[bool, Query(description="Also columns of the live spectrogram.")] = False,
-    last_event_id: Annotated[int | None, Header(ge=0, description="The newest event that is known.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**62, description="The newest event that is known.")] = None,
 ) -> StreamingResponse:
     """Server-sent events: `status` every second, `events` as they are stored, `columns` of sound if asked for.
 

@@ -7,6 +7,12 @@ export class Problem extends Error {
   }
 }
 
+/** Where one gets a session, and comes back from. */
+export function toLogin() {
+  if (location.pathname === "/login") return;
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
 async function ask(path, options = {}) {
   let answer;
   try {
@@ -15,9 +21,7 @@ async function ask(path, options = {}) {
     throw new Problem("The server does not answer; it may be restarting.", 0);
   }
   const body = await answer.json().catch(() => null);
-  if (answer.status === 401 && location.pathname !== "/login") {
-    location.assign(`/login?next=${encodeURIComponent(location.pathname)}`);
-  }
+  if (answer.status === 401) toLogin();
   if (!answer.ok) throw new Problem(body?.error ?? `The server answered ${answer.status}.`, answer.status);
   return body;
 }

@@ -1,7 +1,8 @@
 // Which page is shown; and whether what it shows is alive.
 
-import { clock, el, failed, loading, long, replace } from "./dom.js";
+import { clock, day, el, failed, loading, long, replace } from "./dom.js";
 import * as live from "./live.js";
+import * as session from "./session.js";
 import * as sounds from "./sounds.js";
 
 const PAGES = [
@@ -17,11 +18,15 @@ const CONNECTION = {
   live: "live",
   reconnecting: "disconnected",
   silent: "silent",
+  past: "not running",
 };
 const TROUBLE = {
   reconnecting: "Disconnected, trying again …",
   silent: "Connected, but the daemon tells nothing.",
+  past: "The daemon is not running; this is how it was.",
 };
+
+const A_DAY_MS = 86400000;
 
 const root = document.querySelector("#page");
 let leave = null;
@@ -85,7 +90,7 @@ function warn(state) {
   banner.hidden = !(state in TROUBLE);
   if (banner.hidden) return;
   const at = live.lastHeard();
-  const old = at ? ` What you see is from ${clock(at)}` : " Nothing was heard yet.";
+  const old = at ? ` What you see is from ${Date.now() - at < A_DAY_MS ? clock(at) : day(at)}` : " Nothing was heard yet.";
   const age = el("span", { "aria-hidden": "true" });
   replace(banner, TROUBLE[state] + old, at ? age : "", at ? "." : "");
   const tick = () => { age.textContent = `, ${long((Date.now() - at) / 1000)} ago`; };
@@ -93,4 +98,12 @@ function warn(state) {
   clearInterval(warn.timer);
   warn.timer = setInterval(() => (banner.hidden ? clearInterval(warn.timer) : tick()), 1000);
 }
-show();
+async function begin() {
+  try {
+    await session.load();
+    show();
+  } catch (error) {
+    replace(root, failed(error, begin));
+  }
+}
+begin();

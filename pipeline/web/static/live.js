@@ -1,5 +1,7 @@
 // The one connection of a page: server-sent events, and what is to be thought of them.
 
+import { get, toLogin } from "./api.js";
+
 const STALE_MS = 15000;
 const listeners = new Map();
 let source = null;
@@ -41,15 +43,33 @@ function open() {
   source.onerror = () => {
     become("reconnecting");
     // A server that answered with an error ends the connection for good; we do not give up.
-    if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
+    if (source.readyState === EventSource.CLOSED) setTimeout(again, 2000);
   };
-  source.addEventListener("status", (message) => { heard(); tell("status", JSON.parse(message.data)); });
+  source.addEventListener("status", (message) => {
+    const status = JSON.parse(message.data);
+    heardOf(status);
+    tell("status", status);
+  });
   source.addEventListener("columns", (message) => tell("columns", JSON.parse(message.data)));
   source.addEventListener("events", (message) => {
     const fresh = JSON.parse(message.data).filter((event) => event.id > lastId);
     if (fresh.length) lastId = fresh.at(-1).id;
     if (fresh.length) tell("events", fresh);
   });
+}
+
+/** It may have been because the session has ended. */
+async function again() {
+  const session = await get("/session").catch(() => null);
+  if (session && !session.who) toLogin();
+  else open();
+}
+
+/** Without a daemon the server tells what that told last. */
+function heardOf(status) {
+  if (!(status.told_seconds_ago * 1000 > STALE_MS)) return heard();
+  heardAt = Date.now() - status.told_seconds_ago * 1000;
+  become("past");
 }
 
 function heard() {
