@@ -19,6 +19,8 @@ _BACKLOG = 128
 _ASK_SECONDS = 3.0
 _DAY_SECONDS = 86400.0
 _SOON_DAYS = 14
+_MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
+"""The last one is told of a key of another kind."""
 
 
 class AddressTaken(GemmedError):
@@ -113,7 +115,7 @@ def _readable(name: str, path: Path) -> None:
 
 
 def _why(error: ssl.SSLError, key: Path) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
+    if error.reason in _MISMATCHES:
         return f"does not belong to web.key = {_quoted(key)}; give the key that it was made for"
     return f"and web.key = {_quoted(key)} must be PEM files, the key without a password; make them anew"
 

@@ -21,6 +21,7 @@ from pipeline.service.logs import log
 from pipeline.service.settings import Web
 from pipeline.web.visitors import Visitor, Visitors
 
+LONGEST_HEADERS = 16 * 1024
 LONGEST_BODY = 64 * 1024
 BODY_SECONDS = 10.0
 MOST_STREAMS = 200
@@ -47,6 +48,8 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _ONLY_ENCRYPTED = {"Strict-Transport-Security": "max-age=31536000"}
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gemmed"'}
+_CLOSE = {"Connection": "close"}
 
 
 class Refused(Exception):
@@ -102,8 +105,8 @@ class Guard:
     async def _admitted(self, scope: Scope, receive: Receive) -> Receive:
         """Whoever comes through is known to the handlers as `request.state.who` and `.role`."""
         headers, method = Headers(scope=scope), scope["method"]
-        self._addressed_to_us(headers)
         _well_formed(scope, headers)
+        self._addressed_to_us(headers)
         visitor = self._visitor(scope, headers)
         token = headers.get("authorization") is not None
         if not token:
@@ -171,9 +174,6 @@ class Guard:
         return JSONResponse({"error": str(refused)}, refused.code, refused.headers)
 
 
-_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gemmed"'}
-
-
 def peer(scope: Scope) -> str:
     """Whoever is connected; what a header says of others anybody can write."""
     client = scope.get("client")
@@ -188,15 +188,18 @@ def patient(visitors: Visitors, scope: Scope) -> None:
 
 
 def _well_formed(scope: Scope, headers: Headers) -> None:
+    if scope["http_version"] not in ("1.0", "1.1"):
+        raise Refused(400, "only HTTP/1.0 and HTTP/1.1 are spoken here; use one of them", _CLOSE)
+    length = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(a) + len(b) for a, b in headers.raw)
+    if length > LONGEST_HEADERS:
+        raise Refused(431, f"address and headers are longer than {LONGEST_HEADERS // 1024} KB; send less", _CLOSE)
     if any(not char.isprintable() for char in scope["path"]):
         raise Refused(400, "the path has characters that cannot be printed; leave them out")
     if "transfer-encoding" in headers and "content-length" in headers:
         # Two who read the same bytes, a proxy and we, could see different requests.
-        raise Refused(
-            400, "a request has either Transfer-Encoding or Content-Length; send one", {"Connection": "close"}
-        )
+        raise Refused(400, "a request has either Transfer-Encoding or Content-Length; send one", _CLOSE)
     if scope["method"] in _SAFE and ("transfer-encoding" in headers or headers.get("content-length", "0") != "0"):
-        raise Refused(400, f"{scope['method']} has no body; send none", {"Connection": "close"})
+        raise Refused(400, f"{scope['method']} has no body; send none", _CLOSE)
 
 
 def _from_our_pages(scope: Scope, headers: Headers) -> None:
@@ -240,9 +243,7 @@ async def _whole(receive: Receive, headers: Headers) -> Receive:
                 if len(body) > LONGEST_BODY:
                     raise _too_long()
     except TimeoutError:
-        raise Refused(
-            408, f"the body did not come within {BODY_SECONDS:.0f} s; send it faster", {"Connection": "close"}
-        ) from None
+        raise Refused(408, f"the body did not come within {BODY_SECONDS:.0f} s; send it faster", _CLOSE) from None
     first: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def again() -> Message:
@@ -257,4 +258,4 @@ async def _whole(receive: Receive, headers: Headers) -> Receive:
 
 def _too_long() -> Refused:
     told = f"the body is longer than {LONGEST_BODY // 1024} KB; send less"
-    return Refused(413, told, {"Connection": "close"})
+    return Refused(413, told, _CLOSE)

@@ -18,10 +18,10 @@ from pipeline.service.logs import log
 from pipeline.service.settings import Settings, Web
 from pipeline.web.app import create_app
 from pipeline.web.context import Context
+from pipeline.web.security import LONGEST_HEADERS
 
 _GOODBYE_SECONDS = 1
-_RENEW_SECONDS = 10.0
-_LONGEST_HEADERS = 16 * 1024
+_RENEW_SECONDS = 2.0
 
 
 def serve(settings: Settings, snapshots: Iterable[Snapshot], *, signals: Iterable[signal.Signals] = ()) -> None:
@@ -60,7 +60,7 @@ async def _serve(
             # It would tell of every malformed request, in a format of its own; what fails here is told by the guard.
             log_config=None,
             log_level="critical",
-            h11_max_incomplete_event_size=_LONGEST_HEADERS,
+            h11_max_incomplete_event_size=LONGEST_HEADERS,
             timeout_graceful_shutdown=_GOODBYE_SECONDS,
             ssl_context_factory=None if encrypted is None else lambda *_: encrypted,
         )

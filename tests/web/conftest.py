@@ -25,6 +25,7 @@ from tests.conftest import component, program
 from tests.service.live import settings
 
 PATIENCE = 60.0
+ROOT = Path(__file__).parents[2]
 SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
 
 
@@ -48,7 +49,7 @@ class Dashboard:
     """A `gemmed run` that serves pages; killed and started again at will."""
 
     def __init__(self, directory: Path, model: Path | None, *, more: str = "", source: str = SIMULATED) -> None:
-        self.port = free_port()
+        self.port, self.token = free_port(), ""
         self.url = f"http://127.0.0.1:{self.port}"
         web = f'[web]\naddress = "127.0.0.1:{self.port}"\n'
         self.config = settings(directory, model=model, source=source, more=web + more)
@@ -74,7 +75,7 @@ class Dashboard:
 
     def _begin(self) -> None:
         command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
         )
@@ -92,7 +93,10 @@ class Dashboard:
     def answer(self, path: str) -> dict[str, Any]:
         """JSON of an address; nothing while nobody answers."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            request = urllib.request.Request(self.url + path)
+            if self.token:
+                request.add_header("Authorization", f"Bearer {self.token}")
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 return dict(json.load(answer))
         except (urllib.error.HTTPError, OSError, ValueError):
             return {}
@@ -160,3 +164,30 @@ def page(browser, dashboard) -> Iterator[Any]:
     yield page
     context.close()
     assert not complaints
+
+
+class Alone:
+    """A `gemmed web` for a state directory."""
+
+    def __init__(self, directory: Path, state: Path, *, more: str = "", python_path: Path = ROOT) -> None:
+        self.port, self.state, self._log = free_port(), StateDirectory(state), directory / "web.log"
+        self.config = directory / "web.toml"
+        self.config.write_text(f'[storage]\ndirectory = "{state}"\n[web]\naddress = "127.0.0.1:{self.port}"\n{more}')
+        self._environment = {**os.environ, "PYTHONPATH": str(python_path)}
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def __enter__(self) -> Alone:
+        command = [sys.executable, "-m", "pipeline.cli", "web", "--config", str(self.config)]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=self.config.parent
+            )
+        until(lambda: "the dashboard is open" in self.log or self.process.poll() is not None, "it is served")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.terminate()
+        self.process.wait(PATIENCE)
