@@ -16,7 +16,7 @@ from pipeline.errors import GemmedError, SettingsError
 from pipeline.service.settings import Web
 
 _BACKLOG = 128
-_ASK_SECONDS = 3.0
+_ASK_SECONDS = 1.0
 _DAY_SECONDS = 86400.0
 _SOON_DAYS = 14
 _MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
@@ -58,11 +58,10 @@ def listening(web: Web) -> socket.socket:
 def is_gemmed(web: Web) -> bool:
     """Whether a dashboard answers there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(web.host, web.host)
-    with suppress(OSError, HTTPException, ValueError):
-        for connection in (HTTPConnection(host, web.port, timeout=_ASK_SECONDS), _unverified(host, web.port)):
-            with closing(connection), suppress(ssl.SSLError, HTTPException):
-                connection.request("GET", "/api/v1/session", headers={"Host": "localhost"})
-                return "tokens_needed" in json.loads(connection.getresponse().read(10_000))
+    for connection in (HTTPConnection(host, web.port, timeout=_ASK_SECONDS), _unverified(host, web.port)):
+        with closing(connection), suppress(OSError, HTTPException, ValueError):
+            connection.request("GET", "/api/v1/session", headers={"Host": "localhost"})
+            return "tokens_needed" in json.loads(connection.getresponse().read(10_000))
     return False
 
 

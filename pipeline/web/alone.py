@@ -48,5 +48,6 @@ def _last_beat(state: StateDirectory) -> Snapshot | None:
         age = (datetime.now(UTC) - datetime.fromisoformat(rows[0]["time"])).total_seconds()
         age = max(age, 0.0)
         # Pages are told, too, that this is no news.
-        status = json.loads(rows[0]["body"]) | {"told_seconds_ago": round(age, 1)}
+        news = {"running": state.is_locked(), "told_seconds_ago": round(age, 1)}
+        status = json.loads(rows[0]["body"]) | news
         return {"status": status, "last_id": journal.last_id, "age_seconds": age}

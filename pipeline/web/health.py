@@ -47,6 +47,8 @@ def readiness_of(status: Status | None, age_seconds: float | None) -> Health:
 def _stalled(status: Status | None, age_seconds: float | None) -> Iterator[Reason]:
     if status is None or age_seconds is None:
         yield Reason(what="the daemon has told nothing yet", cure="wait some seconds, or start gemmed run")
+    elif not status.get("running", True):
+        yield Reason(what="the daemon does not run", cure="start gemmed run")
     elif age_seconds >= FRESH_SECONDS:
         yield Reason(
             what=f"nothing has gone through the daemon for {age_seconds:.0f} s",

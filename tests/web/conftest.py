@@ -74,6 +74,10 @@ class Dashboard:
         self._process = None
 
     def _begin(self) -> None:
+        self.launch()
+        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
+
+    def launch(self) -> None:
         command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(

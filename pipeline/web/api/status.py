@@ -18,8 +18,9 @@ _STALE_SECONDS = 15.0
 async def status(context: TheContext) -> Status:
     """The latest that the daemon told."""
     age = context.live.age_seconds
-    running = age is not None and age < _STALE_SECONDS
-    return Status(running=running, age_seconds=None if age is None else round(age, 2), status=context.live.status)
+    told = context.live.status
+    running = age is not None and age < _STALE_SECONDS and (told or {}).get("running", True)
+    return Status(running=running, age_seconds=None if age is None else round(age, 2), status=told)
 
 
 @router.get(

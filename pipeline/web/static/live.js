@@ -67,8 +67,9 @@ async function again() {
 
 /** Without a daemon the server tells what that told last. */
 function heardOf(status) {
-  if (!(status.told_seconds_ago * 1000 > STALE_MS)) return heard();
-  heardAt = Date.now() - status.told_seconds_ago * 1000;
+  const age = (status.told_seconds_ago ?? 0) * 1000;
+  if (status.running !== false && age < STALE_MS) return heard();
+  heardAt = Date.now() - age;
   become("past");
 }
 

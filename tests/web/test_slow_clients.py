@@ -1,0 +1,117 @@
+"""Clients that do nothing, very slowly. A real server, of which the patience is short."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from threading import Event, Thread
+
+import pytest
+
+from pipeline.service.settings import Settings, Storage
+from pipeline.sinks.journal import Journal
+from pipeline.web import connections, security
+from pipeline.web.context import Context
+from tests.web.asking import ask, connected, rest, status_of
+from tests.web.conftest import until
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """Its port, and what it serves."""
+    import uvicorn
+
+    from pipeline.web.app import create_app
+
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.3)
+    Journal(tmp_path / "journal.sqlite").close()
+    context = Context(Settings(storage=Storage(directory=tmp_path)))
+    config = uvicorn.Config(
+        create_app(context),
+        http=connections.Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+    )
+    serving, started = uvicorn.Server(config), Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    async def serve() -> None:
+        task = asyncio.create_task(serving._serve(sockets=[listener]))
+        started.set()
+        await task
+
+    thread = Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(20)
+    yield listener.getsockname()[1], context, serving
+    serving.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET / HTTP/1.1\r\nHost: local"]
+)
+def test_a_request_that_does_not_come_ends_the_connection(server, begin):
+    with connected(server[0]) as peer:
+        peer.sendall(begin)
+        assert rest(peer) == b""
+
+
+def test_drops_do_not_keep_it_open(server):
+    """One header after the other, each in time, and never the last."""
+    port, *_ = server
+    with connected(port) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        until(lambda: _refuses(peer, b"X: y\r\n"), "nobody listens any more")
+    assert ask(port, "/login").code == 200
+
+
+def _refuses(peer: socket.socket, text: bytes) -> bool:
+    try:
+        peer.sendall(text)
+    except OSError:
+        return True
+    return False
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(server):
+    with connected(server[0]) as peer:
+        peer.sendall(
+            b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nX-Gemmed: 1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 20\r\n\r\n{"
+        )
+        answer = rest(peer)
+    assert status_of(answer) == 408
+    assert b"did not come within" in answer
+
+
+def test_an_answer_that_nobody_reads_ends_the_connection(server):
+    """Else it would take the place of another for ever."""
+    port, context, serving = server
+    context.live.status = {"much": "x" * 10_000_000}
+    with connected(port) as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in peer.recv(100)
+        assert context.live.pages == 1
+        until(lambda: not context.live.pages, "the page is given up")
+        assert not serving.server_state.connections
+
+
+def test_more_connections_than_there_is_room_for_are_closed(server):
+    """And there is room again at once when others have gone."""
+    port, _, serving = server
+    peers = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(40)]
+    ends = [rest(peer) for peer in peers]
+    assert ends == [b""] * 40
+    for peer in peers:
+        peer.close()
+    assert ask(port, "/login").code == 200
+    assert len(serving.server_state.connections) <= 20
