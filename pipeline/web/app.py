@@ -33,6 +33,7 @@ def create_app(context: Context) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,
         responses={code: {"model": Problem} for code in _REFUSALS},
     )
     app.state.context = context

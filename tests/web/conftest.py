@@ -45,6 +45,12 @@ def until(found: Callable[[], Any], what: str, patience: float = PATIENCE) -> An
     raise AssertionError(f"{what}: not within {patience} s")
 
 
+def web_process(daemon: int) -> int:
+    """The companion that serves pages."""
+    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+    return next(int(one) for one in children if b"pipeline.web" in Path(f"/proc/{one}/cmdline").read_bytes())
+
+
 class Dashboard:
     """A `gemmed run` that serves pages; killed and started again at will."""
 

@@ -19,7 +19,7 @@ from pipeline.web.security import LONGEST_BODY, MOST_STREAMS
 from pipeline.web.visitors import Guesses, session_key
 from tests.test_cli import gemmed
 from tests.web.asking import CHANGE, ask, connected, raw, status_of
-from tests.web.conftest import Alone, Dashboard, until
+from tests.web.conftest import Alone, Dashboard, until, web_process
 
 OPERATOR, VIEWER = new_token(), new_token()
 SESSION = "/api/v1/session"
@@ -32,12 +32,6 @@ def line(name: str, role: str, token: str) -> str:
 
 
 TOKENS = [line("ada", "operator", OPERATOR), line("bob", "viewer", VIEWER)]
-
-
-def web_process(daemon: int) -> int:
-    """The companion that serves pages."""
-    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
-    return next(int(one) for one in children if b"pipeline.web" in Path(f"/proc/{one}/cmdline").read_bytes())
 
 
 def log_in(port: int, token: str, **more):
