@@ -22,7 +22,7 @@ function showVisitor() {
   if (!session.tokens_needed || !session.who) return;
   place.replaceChildren(
     el("span", { title: session.role === "viewer" ? "may look, not change anything" : "may look and change" },
-      `${session.who} (${session.role})`),
+      session.who, el("span.role", {}, ` (${session.role})`)),
     el("button.link", { type: "button", onclick: logOut }, "Log out"));
 }
 
