@@ -560,17 +560,25 @@ def settings_of(written: Mapping[str, Mapping[str, Any]]) -> Settings:
 
 
 def without_secrets(written: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What `effective` gave, for people and records: who may come in, not how he is known."""
+    """What `effective` gave, for people and records: who may come in, not how he is known.
+
+    Of a webhook only the host: the rest of its address is often all that keeps others from using it.
+    """
     tokens = [{key: value for key, value in one.items() if key != "hash"} for one in written["web"]["tokens"]]
-    return written | {"web": written["web"] | {"tokens": tokens}}
+    url = written["webhook"]["url"]
+    shown = None if url is None else f"{url.partition('://')[0]}://{urlsplit(url).netloc}/..."
+    return written | {
+        "web": written["web"] | {"tokens": tokens},
+        "webhook": written["webhook"] | {"url": shown},
+    }
 
 
-def as_toml(settings: Settings) -> str:
-    """A file that gives these settings."""
+def as_toml(written: Mapping[str, Mapping[str, Any]]) -> str:
+    """A file that says what `effective` gave."""
     return "\n".join(
         f"[{name}]\n"
         + "".join(f"{key} = {as_toml_value(value)}\n" for key, value in table.items() if value is not None)
-        for name, table in effective(settings).items()
+        for name, table in written.items()
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -33,6 +34,8 @@ def create_app(context: Context) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        # Only to be described: the guard has looked at it already.
+        dependencies=[Security(HTTPBearer(auto_error=False))] if context.visitors.tokens_needed else [],
         redirect_slashes=False,
         responses={code: {"model": Problem} for code in _REFUSALS},
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.service.companion import UNUSABLE, Companion
+from pipeline.service.companion import Companion
 from pipeline.service.settings import Settings, Storage, Token, Web
 
 # Writes what it is told, a line each, and its own number; ends as it is told to.
@@ -75,15 +75,6 @@ def test_one_that_is_killed_is_started_again(companion, tmp_path):
     os.kill(first, signal.SIGKILL)
     lines = told(tmp_path, companion, lambda lines: len(started(lines)) == 2 and lines[-1] == {"n": 1})
     assert started(lines)[1] != first
-
-
-def test_one_that_cannot_be_helped_is_not(companion, tmp_path):
-    told(tmp_path, companion, lambda lines: {"exit": UNUSABLE} in lines, {"exit": UNUSABLE})
-    deadline = time.monotonic() + 2.5  # longer than the first pause
-    while time.monotonic() < deadline:
-        companion.tell(b'{"n": 2}')
-        time.sleep(0.02)
-    assert len(started(written(tmp_path))) == 1
 
 
 def test_whoever_does_not_listen_never_makes_the_daemon_wait(companion, tmp_path):
