@@ -85,7 +85,7 @@ def _keys(model: type[BaseModel], error: ErrorDetails, tables: Mapping[str, Any]
 def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], tables: Mapping[str, Any]) -> str:
     keys = key.split(".")
     kind, context = found[0]["type"], found[0].get("ctx", {})
-    if len(found[0]["loc"]) > _DEEP:
+    if len(found[0]["loc"]) > _DEEP and isinstance(found[0]["loc"][2], int):
         return _told_of_entry(key, found[0])
     table = model if len(keys) == 1 else _table(model, keys[0], tables)
     if kind == "extra_forbidden":
