@@ -69,19 +69,15 @@ class Dashboard:
         return self._process.pid
 
     def start(self) -> None:
-        self._begin()
+        self.launch()
         until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
 
     def hear_all(self) -> None:
         """Run until there is nothing left to hear."""
-        self._begin()
+        self.launch()
         assert self._process is not None
         assert self._process.wait(3 * PATIENCE) == 0
         self._process = None
-
-    def _begin(self) -> None:
-        self.launch()
-        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
 
     def launch(self) -> None:
         command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]

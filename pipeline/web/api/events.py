@@ -9,12 +9,25 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
+from pydantic import AfterValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
 from pipeline.errors import NotFound
+from pipeline.sinks.jsonl import EVENT_TYPES
 from pipeline.web.context import TheContext
 from pipeline.web.schemas import Event, Events
 
 router = APIRouter(tags=["events"])
 MOST = 1000
+
+
+def _known(name: str) -> str:
+    if name not in EVENT_TYPES:
+        raise PydanticCustomError("rule", "is no type of event")
+    return name
+
+
+EventType = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(EVENT_TYPES)})]
 EventId = Annotated[int, Path(ge=1, le=2**62, description="The id of an event.")]
 
 
@@ -22,13 +35,13 @@ EventId = Annotated[int, Path(ge=1, le=2**62, description="The id of an event.")
 def events(
     context: TheContext,
     after: Annotated[int, Query(ge=0, le=2**62, description="Only events with a larger id.")] = 0,
-    types: Annotated[list[str] | None, Query(max_length=50, description="Only of these types.")] = None,
+    types: Annotated[list[EventType], Query(max_length=50, description="Only of these types.")] = [],  # noqa: B006
     most: Annotated[int, Query(ge=1, le=MOST)] = 100,
     newest_first: bool = False,
 ) -> Events:
     """Events of the journal."""
     with context.reading() as journal:
-        found = journal.events(after=after, types=types or [], most=most, newest_first=newest_first)
+        found = journal.events(after=after, types=types, most=most, newest_first=newest_first)
         return Events(events=[Event(**event.as_dict()) for event in found], last_id=journal.last_id)
 
 

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { el, empty, failed, loading, replace, words } from "../dom.js";
 import { fetched, player } from "../four-sounds.js";
 import * as live from "../live.js";
+import { mayOperate } from "../session.js";
 import * as outbox from "../outbox.js";
 import { decided, reasons, secondsInto, SOLO_KEYS, sounds } from "../review-view.js";
 
@@ -52,13 +53,13 @@ export async function show(root) {
   const counters = el("p.review-counters", { role: "status" });
   const note = el("p.note", { hidden: true, role: "status" });
   const stage = el("section.review-stage", { "aria-label": "What is asked about" });
-  const labels = el("div.review-labels");
+  const labels = el("div.review-labels.operate");
   const covers = el("span.quiet.number");
   const said = el("p.unseen", { role: "status" });
   const playing = el("button.primary.wide", { type: "button", onclick: () => sound.toggle() });
   const autoplay = el("button", { type: "button", onclick: () => toggleAutoplay() }, "Autoplay");
   const speed = el("button", { type: "button", onclick: () => toggleSpeed() }, "Half speed");
-  const undo = el("button", { type: "button", onclick: (event) => { relax(event); takeBack(); } }, "Undo", el("kbd", {}, "U"));
+  const undo = el("button.operate", { type: "button", onclick: (event) => { relax(event); takeBack(); } }, "Undo", el("kbd", {}, "U"));
   const skip = el("button", { type: "button", onclick: (event) => { relax(event); skipIt(); } }, "Skip", el("kbd", {}, "S"));
   const keys = keysDialog();
   const own = ownWordDialog((word, why) => label(word, { isNew: true, why }));
@@ -66,7 +67,7 @@ export async function show(root) {
   const options = el("div.row.review-options", {}, autoplay, speed,
     el("button", { type: "button", title: "Begin the label a second earlier ([)", "aria-label": "Begin the label a second earlier", onclick: () => extend(-1, 0) }, "◂ 1 s"),
     el("button", { type: "button", title: "End the label a second later (])", "aria-label": "End the label a second later", onclick: () => extend(0, 1) }, "1 s ▸"), covers,
-    el("button", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
+    el("button.operate", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
   replace(root,
     el("div.head", {}, el("h1", {}, "Review"), counters, el("button.review-help", { type: "button", onclick: () => keys.showModal() }, "Keys", el("kbd", {}, "?"))),
     note, stage, bar, said, keys, own);
@@ -233,6 +234,7 @@ export async function show(root) {
   function label(word, { isNew: fresh = false, why = "" } = {}) {
     const item = queue[0];
     if (!item || !bar.dataset.heard) return;
+    if (!mayOperate()) return tellNote("You are logged in as a viewer; labelling needs the role operator.");
     note.hidden = true;
     const [start, stop] = span;
     const body = { label: word, recording: item.recording, start_sample: start, stop_sample: stop, known: state.last_label, new: fresh, why };
