@@ -8,7 +8,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
-
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
