@@ -26,12 +26,15 @@ from pipeline.service.settings import (
     SimulatedSource,
     SoundcardSource,
     Storage,
+    Token,
     Training,
+    Web,
     Webhook,
     as_toml,
     differences,
     effective,
     read_settings,
+    without_secrets,
 )
 from pipeline.service.units import DURATION, RATE, SIZE
 from pipeline.simulation.footsteps import SURFACES
@@ -316,6 +319,22 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(written):
         "  line 6",
         "  line 7",
     ]
+
+
+def test_what_is_shown_has_no_secrets():
+    """Neither how somebody is known, nor the part of an address that only its owner knows."""
+    token = Token(name="ada", hash=f"sha256:{'ab' * 32}")
+    settings = Settings(web=Web(tokens=(token,)), webhook=Webhook(url="https://hooks.example:8443/T0/B0/secret?key=1"))
+    shown = without_secrets(effective(settings))
+    assert shown["web"]["tokens"] == [{"name": "ada", "role": "viewer"}]
+    assert shown["webhook"]["url"] == "https://hooks.example:8443/..."
+    others = effective(settings)
+    assert {name: table for name, table in shown.items() if name not in ("web", "webhook")} == {
+        name: table for name, table in others.items() if name not in ("web", "webhook")
+    }
+    (changed, other) = differences(Settings(), settings)
+    assert "secret" not in str(changed) + str(other)
+    assert "abab" not in str(changed) + str(other)
 
 
 def test_a_missing_file_is_told(tmp_path):
