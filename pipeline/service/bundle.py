@@ -17,13 +17,13 @@ from typing import Any
 from pipeline import __version__
 from pipeline.files import write_whole
 from pipeline.service.redaction import Redactor
-from pipeline.service.settings import Settings, as_toml, effective, without_secrets
+from pipeline.service.settings import Settings, effective, without_secrets, written_as_toml
 
 
 def about(settings: Settings) -> dict[str, str]:
     """The sections that every bundle has: settings, versions, machine."""
     return {
-        "settings.toml": as_toml(without_secrets(effective(settings))),
+        "settings.toml": written_as_toml(without_secrets(effective(settings))),
         "versions.json": json.dumps(_versions(), indent=1),
         "machine.json": json.dumps(_machine(settings.storage.directory), indent=1),
     }

@@ -573,12 +573,17 @@ def without_secrets(written: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
     }
 
 
-def as_toml(written: Mapping[str, Mapping[str, Any]]) -> str:
-    """A file that says what `effective` gave."""
+def as_toml(settings: Settings) -> str:
+    """A file that gives these settings."""
+    return written_as_toml(effective(settings))
+
+
+def written_as_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """What `effective` gave, as a file."""
     return "\n".join(
         f"[{name}]\n"
         + "".join(f"{key} = {as_toml_value(value)}\n" for key, value in table.items() if value is not None)
-        for name, table in written.items()
+        for name, table in tables.items()
     )
 
 
