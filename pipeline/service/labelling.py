@@ -94,7 +94,7 @@ def _heard(journal: Journal, moment: Moment) -> Moment:
         raise UsageError(f"recording {moment.recording!r} is not in the journal; gemmed status names the present one")
     if not 0 <= moment.start < moment.stop:
         raise UsageError(f"a label from sample {moment.start} to {moment.stop} has no length; end it after its start")
-    end = rows[0]["samples"] if rows[0]["samples"] is not None else _heard_until(journal, moment.recording)
+    end = rows[0]["samples"] if rows[0]["samples"] is not None else heard_until(journal, moment.recording)
     if moment.start >= end:
         rate_hz = rows[0]["rate_hz"]
         raise UsageError(
@@ -104,7 +104,7 @@ def _heard(journal: Journal, moment: Moment) -> Moment:
     return Moment(moment.recording, moment.start, min(moment.stop, end))
 
 
-def _heard_until(journal: Journal, recording: str) -> int:
+def heard_until(journal: Journal, recording: str) -> int:
     """Of a recording that was never finished, or not yet."""
     (row,) = journal.rows(
         "SELECT max(coalesce((SELECT max(stop) FROM pieces WHERE recording = ?1), 0), "

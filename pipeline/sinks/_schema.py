@@ -122,5 +122,11 @@ _OUTPUTS = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS)
+_TIMES = (
+    "CREATE INDEX events_by_time ON events (type, time)",
+    "CREATE INDEX recordings_by_time ON recordings (started_at)",
+    "CREATE INDEX pieces_kept ON pieces (recording, start, stop) WHERE file IS NOT NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS, _TIMES)
 SCHEMA_VERSION = len(MIGRATIONS)
