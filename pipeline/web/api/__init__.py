@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, labels, monitoring, review, session, settings, sound, status
+from pipeline.web.api import events, labels, monitoring, review, session, settings, sound, status, timeline
 
 ROUTERS = (
     status.router,
     events.router,
     sound.router,
+    timeline.router,
     review.router,
     labels.router,
     settings.router,
