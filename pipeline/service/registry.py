@@ -115,7 +115,7 @@ class Registry:
         return None
 
     def _give_way(self, damaged: Registered, why: str) -> None:
-        before = self._predecessor(damaged)
+        before = self.predecessor(damaged)
         with self._journal.transaction():
             self._set(damaged.name, Status.UNUSABLE, why)
             if before is not None:
@@ -123,7 +123,7 @@ class Registry:
             instead = before.name if before else None
             self._tell(NoticeKind.MODEL_UNUSABLE, model=damaged.name, why=why, instead=instead)
 
-    def _predecessor(self, model: Registered) -> Registered | None:
+    def predecessor(self, model: Registered) -> Registered | None:
         """Who decided before it and still could."""
         by_name, seen = {one.name: one for one in self.all()}, {model.name}
         before = by_name.get(model.facts.get(_REPLACED, ""))
@@ -209,7 +209,7 @@ class Registry:
             champion = self.champion()
             if champion is None:
                 raise UsageError("there is no champion to roll back from; gemmed models promote NAME makes one")
-            before = self._predecessor(champion)
+            before = self.predecessor(champion)
             if before is None:
                 raise UsageError(f"no champion came before {champion.name}; gemmed models promote NAME chooses another")
             self.load(before.name)
@@ -229,7 +229,7 @@ class Registry:
     def prune(self, keep: int) -> list[str]:
         """Remove directories of old models beyond the newest so many; never what decides, did before, or may next."""
         champion = self.champion()
-        before = self._predecessor(champion) if champion else None
+        before = self.predecessor(champion) if champion else None
         needed = {one.name for one in (champion, before) if one is not None}
         old = [one for one in self.all() if one.name not in needed and one.status is not Status.CHALLENGER]
         removed = [one.name for one in old[keep:] if self.path(one.name).exists()]
@@ -265,6 +265,7 @@ def _facts(model: Model) -> dict[str, Any]:
     return {
         "classes": list(model.classes),
         "segments": notes["segments"],
+        "segment_samples": model.grid.segment,
         "passages": len(notes["recordings"]),
         "contamination": notes["contamination"],
         "refused": notes["refused"],

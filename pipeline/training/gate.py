@@ -65,7 +65,7 @@ class Gate:
     def judge(
         self, challenger: Model, honest: Sequence[Judged], champion: Model | None, opposed: Sequence[Judged]
     ) -> dict[str, Any]:
-        """The verdict, ready for JSON: whether it passed, the reasons if not, and the numbers.
+        """The verdict, ready for JSON: whether it passed, the reasons if not, also by criterion, and the numbers.
 
         `honest` are decisions about passages by models like the challenger that were learned without them; `opposed`
         are those of the champion, about as many of the same segments as it can say something honest of.
@@ -76,16 +76,24 @@ class Gate:
         trusted = _compared([one for one in honest if one.recording in references], opposed)
         new = _compared([one for one in honest if one.recording not in learned], opposed)
         alone = scores(honest)
-        reasons = [*self._dirty(challenger, champion), *_not_above_chance(alone)]
+        criteria = {
+            "sensors": self._dirty(challenger, champion),
+            "labels": self._doubtful(challenger),
+            "chance": _not_above_chance(alone),
+        }
         if champion is not None and champion.decides:
-            reasons += _other_classes(challenger, champion) or [
-                *(_worse(compared, "passages", by=self.worse) or self._uncertain(compared)),
-                *_worse(trusted, "passages that came with the first model", by=self.worse),
-                *_worse(new, "passages that are new to the champion"),
-            ]
+            criteria["classes"] = _other_classes(challenger, champion)
+            if not criteria["classes"]:
+                criteria |= {
+                    "compared": _worse(compared, "passages", by=self.worse) or self._uncertain(compared),
+                    "compared_on_references": _worse(trusted, "passages that came with the first model", by=self.worse),
+                    "compared_on_new": _worse(new, "passages that are new to the champion"),
+                }
+        reasons = [reason for found in criteria.values() for reason in found]
         return {
             "passed": not reasons,
             "reasons": reasons,
+            "criteria": criteria,
             "score": _level(alone) if alone else None,
             "compared": compared,
             "compared_on_references": trusted,
@@ -99,19 +107,21 @@ class Gate:
         }
 
     def _dirty(self, challenger: Model, champion: Model | None) -> list[str]:
-        reasons = [
+        return [
             f"sensor {s + 1} did not deliver {share:.0%} of the segments, more than {self.contamination:.0%}: "
             "repair it, and label passages without its failures"
             for s, share in enumerate(challenger.notes["contamination"])
             if share > self.contamination and challenger.machines[s] is not None and not _was_so(champion, s, share)
         ]
+
+    def _doubtful(self, challenger: Model) -> list[str]:
         wrong = challenger.notes["wrong_labels"]
-        if wrong > self.wrong_labels:
-            reasons.append(
-                f"{wrong:.0%} of the labels seem wrong, more than {self.wrong_labels:.0%}: check those of "
-                f"{_and(challenger.notes['doubted_recordings'][:5]) or 'the last days'}"
-            )
-        return reasons
+        if wrong <= self.wrong_labels:
+            return []
+        return [
+            f"{wrong:.0%} of the labels seem wrong, more than {self.wrong_labels:.0%}: check those of "
+            f"{_and(challenger.notes['doubted_recordings'][:5]) or 'the last days'}"
+        ]
 
     def _uncertain(self, compared: Mapping[str, Any] | None) -> list[str]:
         if compared is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, labels, monitoring, review, session, settings, sound, status, timeline
+from pipeline.web.api import events, labels, models, monitoring, review, session, settings, sound, status, timeline
 
 ROUTERS = (
     status.router,
     events.router,
     sound.router,
     timeline.router,
+    models.router,
     review.router,
     labels.router,
     settings.router,

@@ -1,0 +1,298 @@
+"""What decides, decided, or was refused; and what it was learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from pipeline.errors import NotFound, UsageError
+from pipeline.events import NoticeKind
+from pipeline.grid import Grid
+from pipeline.service.model_words import Criterion, agreement, criteria, differences, learned_apart
+from pipeline.service.registry import Registered, Registry
+from pipeline.sinks.journal import Journal, Row
+from pipeline.web.context import Context, TheContext, Who
+
+router = APIRouter(prefix="/api/v1/models", tags=["models"])
+Name = Annotated[str, Path(min_length=1, max_length=64, description="The name of a model.")]
+_USUAL_RATE_HZ = 16000
+
+
+class Interval(BaseModel):
+    """A share with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Listed(BaseModel):
+    """A model, as a list shows it."""
+
+    name: str
+    status: str = Field(description="champion, challenger, refused, retired, unusable")
+    since: str = Field(description="Of the status.")
+    why: str = Field(description="It is what it is.")
+    origin: str = Field(description="starter, unlabelled, retrained, given")
+    learned: str = Field(description="When.")
+    parent: str | None = Field(description="The champion of that time.")
+    stored: bool = Field(description="Whether its files are still there: else it can never decide again.")
+    classes: list[str]
+    passages: int
+    segments: int
+    accuracy: Interval | None = Field(description="On passages that were left out.")
+    contamination: list[float] = Field(description="For each sensor, the share of segments that it did not deliver.")
+    trained: list[bool] = Field(description="For each sensor, whether it has a classifier.")
+    passed: bool | None = Field(description="The gate; none if it never stood before it.")
+
+
+class Models(BaseModel):
+    """All of them, the newest first."""
+
+    champion: str | None = Field(description="The one that should decide.")
+    deciding: str | None = Field(description="The one that decides, as the daemon says; none if it does not run.")
+    before: str | None = Field(description="The one that a rollback brings back.")
+    learning: str | None = Field(description="What is under way.")
+    models: list[Listed]
+
+
+class Refused(BaseModel):
+    """How many segments of a sensor training did not learn from, and why."""
+
+    sensor: int
+    why: str
+    segments: int
+
+
+class Described(Listed):
+    """All that is known of a model."""
+
+    criteria: list[Criterion]
+    reasons: list[str] = Field(description="Why the gate, or the shadow run, refused it.")
+    most_contamination: float | None = Field(description="The gate's limit.")
+    shadow: dict[str, Any] | None
+    wrong_labels: float = Field(description="The share of labels that seem wrong.")
+    doubted: list[str] = Field(description="Passages whose labels seem wrong.")
+    refused: list[Refused]
+
+
+class Refusal(BaseModel):
+    """A segment of one sensor that training did not learn from."""
+
+    number: int
+    recording: str
+    start_sample: int
+    stop_sample: int
+    sensor: int
+    why: str
+    believed: float
+    kept: bool = Field(description="Whether its sound can be had from /api/v1/sound.")
+    told: str = Field(description="Why not, if not.")
+
+
+class Refusals(BaseModel):
+    """Some of them; ask for those after `last` to go on."""
+
+    refusals: list[Refusal]
+    last: int
+    more: bool
+
+
+class Compared(BaseModel):
+    """One thing of two models."""
+
+    what: str
+    values: tuple[str, str]
+    same: bool
+
+
+class Diff(BaseModel):
+    """Two models beside each other."""
+
+    names: tuple[str, str]
+    rows: list[Compared]
+    learned_apart: list[str]
+    agreement: list[str]
+
+
+class Reason(BaseModel):
+    """Why somebody wants it."""
+
+    why: str = Field(min_length=1, max_length=500)
+
+
+@router.get("")
+def models(context: TheContext) -> Models:
+    """Which models there are, and who decides."""
+    status = context.live.status or {}
+    with _registry(context) as registry:
+        champion = registry.champion()
+        before = registry.predecessor(champion) if champion else None
+        return Models(
+            champion=champion.name if champion else None,
+            deciding=status.get("model"),
+            before=before.name if before else None,
+            learning=status.get("learning"),
+            models=[Listed(**_listed(one, registry)) for one in registry.all()],
+        )
+
+
+@router.post("/rollback")
+def rollback(context: TheContext, who: Who, reason: Reason) -> Listed:
+    """Let the champion before the present one decide again."""
+    with _registry(context, write=True) as registry:
+        return Listed(**_listed(registry.rollback(who=who, why=reason.why), registry))
+
+
+@router.get("/{name}")
+def model(context: TheContext, name: Name) -> Described:
+    """One model: what the gate says, what it was learned from, and what training refused."""
+    with context.reading() as journal:
+        registry = Registry(context.state.models, journal)
+        one = _named(registry, name)
+        facts, gate = one.facts, one.facts.get("gate") or {}
+        shadow = facts.get("shadow")
+        return Described(
+            **_listed(one, registry),
+            criteria=criteria(facts),
+            reasons=[*gate.get("reasons", ()), *(shadow or {}).get("reasons", ())],
+            most_contamination=gate.get("limits", {}).get("contamination"),
+            shadow=shadow,
+            wrong_labels=facts.get("wrong_labels", 0.0),
+            doubted=facts.get("doubted", []),
+            refused=[Refused(**row) for row in _counts(journal, name)],
+        )
+
+
+@router.get("/{name}/refusals")
+def refusals(
+    context: TheContext,
+    name: Name,
+    sensor: Annotated[int | None, Query(ge=1, le=64, description="Only of this one, counted from 1.")] = None,
+    why: Annotated[str | None, Query(max_length=100, description="Only for this reason.")] = None,
+    after: Annotated[int, Query(ge=0, le=2**62, description="Only those with a larger number.")] = 0,
+    most: Annotated[int, Query(ge=1, le=200)] = 20,
+) -> Refusals:
+    """Segments that training did not learn from, one by one."""
+    with context.reading() as journal:
+        one = _named(Registry(context.state.models, journal), name)
+        rows = journal.rows(
+            "SELECT refusals.rowid AS number, refusals.*, rate_hz FROM refusals LEFT JOIN recordings "
+            "ON recordings.name = recording WHERE model = ?1 AND refusals.rowid > ?2 AND (?3 IS NULL OR sensor = ?3) "
+            "AND (?4 IS NULL OR why = ?4) ORDER BY refusals.rowid LIMIT ?5",
+            (name, after, sensor, why, most + 1),
+        )
+        found = [_refusal(journal, one, row) for row in rows[:most]]
+        return Refusals(refusals=found, last=found[-1].number if found else after, more=len(rows) > most)
+
+
+@router.get("/{name}/diff/{other}")
+def diff(
+    context: TheContext, name: Name, other: Annotated[str, Path(min_length=1, max_length=64, description="Another.")]
+) -> Diff:
+    """Two models beside each other, as far as they can be compared."""
+    with _registry(context) as registry:
+        entries = [_stored(registry, one) for one in (name, other)]
+        loaded = [registry.load(one.name) for one in entries]
+    return Diff(
+        names=(name, other),
+        rows=[Compared(what=one.what, values=one.values, same=one.same) for one in differences(entries, loaded)],
+        learned_apart=list(learned_apart(entries, loaded)),
+        agreement=list(agreement(loaded)),
+    )
+
+
+@router.post("/{name}/promote")
+def promote(context: TheContext, who: Who, name: Name, reason: Reason) -> Listed:
+    """Let a model decide from now on; a daemon that runs takes it up within a second."""
+    with _registry(context, write=True) as registry:
+        _require_fit(context, registry, _stored(registry, name).name)
+        new = registry.promote(name, who=who, why=reason.why, told=NoticeKind.PROMOTION_ASKED)
+        return Listed(**_listed(new, registry))
+
+
+@contextmanager
+def _registry(context: Context, *, write: bool = False) -> Iterator[Registry]:
+    with context.writing() if write else context.reading() as journal:
+        yield Registry(context.state.models, journal)
+
+
+def _named(registry: Registry, name: str) -> Registered:
+    """By its whole name."""
+    found = next((one for one in registry.all() if one.name == name), None)
+    if found is None:
+        raise NotFound(f"there is no model {name!r}; /api/v1/models lists them")
+    return found
+
+
+def _stored(registry: Registry, name: str) -> Registered:
+    """One whose files are there."""
+    if not registry.path((one := _named(registry, name)).name).exists():
+        raise UsageError(f"the files of model {name} were removed (training.keep_models); choose another")
+    return one
+
+
+def _require_fit(context: Context, registry: Registry, name: str) -> None:
+    """The daemon would refuse what it cannot use, and then nobody decides."""
+    model, array = registry.load(name), context.settings.array
+    if (model.grid.rate_hz, model.n_sensors) != (array.rate_hz, array.sensors):
+        raise UsageError(
+            f"model {name} is for {model.n_sensors} sensors at {model.grid.rate_hz} Hz, the settings say "
+            f"{array.sensors} at {array.rate_hz} Hz; promote another"
+        )
+
+
+def _listed(one: Registered, registry: Registry) -> Row:
+    facts, gate = one.facts, one.facts.get("gate")
+    return {
+        "name": one.name,
+        "status": one.status,
+        "since": one.since,
+        "why": one.why,
+        "origin": one.origin,
+        "learned": one.time,
+        "parent": one.parent,
+        "stored": registry.path(one.name).exists(),
+        "classes": facts.get("classes", []),
+        "passages": facts.get("passages", 0),
+        "segments": facts.get("segments", 0),
+        "accuracy": facts.get("accuracy"),
+        "contamination": facts.get("contamination", []),
+        "trained": facts.get("trained", []),
+        "passed": gate["passed"] if gate else None,
+    }
+
+
+def _counts(journal: Journal, name: str) -> list[Row]:
+    return journal.rows(
+        "SELECT sensor, why, count(*) AS segments FROM refusals WHERE model = ? GROUP BY sensor, why", (name,)
+    )
+
+
+def _refusal(journal: Journal, model: Registered, row: Row) -> Refusal:
+    length = model.facts.get("segment_samples") or Grid(rate_hz=row["rate_hz"] or _USUAL_RATE_HZ).segment
+    place = (row["recording"], row["start"] + length, row["start"])
+    kept = journal.rows(
+        "SELECT 1 FROM pieces WHERE recording = ? AND start < ? AND stop > ? AND file IS NOT NULL LIMIT 1", place
+    )
+    if kept:
+        told = ""
+    elif row["rate_hz"] is None:
+        told = "it was not heard here: it came with the model, and its sound is not in the store"
+    else:
+        told = "its sound is no longer kept: it had to make room (storage.budget)"
+    return Refusal(
+        number=row["number"],
+        recording=row["recording"],
+        start_sample=row["start"],
+        stop_sample=row["start"] + length,
+        sensor=row["sensor"],
+        why=row["why"],
+        believed=row["believed"],
+        kept=bool(kept),
+        told=told,
+    )
