@@ -18,7 +18,7 @@ from pipeline.sinks.summaries import as_text, begin_of, summaries
 _WIDE_SECONDS = 2 * 3600.0
 """A longer time is counted by its minutes or hours, a shorter one by its decisions."""
 _LENGTHS = (1, 2, 5, 10, 15, 30, 60)
-_MOST_SINGLE = 600
+_MOST_SINGLE = 1500
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,13 +80,16 @@ class Timeline:
 
     `listening` is heard, gap (sound is missing), waiting (no sound came), not_listening (nothing ran) or future.
     `sound` is kept, partly, removed (to make room), never_kept, or none (nothing was heard). `models` are the names of
-    those that decided, or none. `last_id` is that of the newest event known; `decisions` are there if they are few.
+    those that decided, or none. `known_since` is when the first recording began, `last_id` that of the newest event,
+    `classes` are what the model of the present tells apart; `decisions` are there if they are few.
     """
 
     begin: float
     end: float
     now: float
+    known_since: float | None
     last_id: int
+    classes: list[str]
     listening: list[Band]
     sound: list[Band]
     models: list[Band]
@@ -109,7 +112,9 @@ def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: floa
         begin=begin,
         end=end,
         now=now,
+        known_since=_known_since(journal),
         last_id=journal.last_id,
+        classes=_classes(journal),
         listening=listening(window),
         sound=kept(window),
         models=window.bands(_deciding(window), "none"),
@@ -119,6 +124,16 @@ def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: floa
         anomalies=_anomalies(window),
         labels=_labels(window),
     )
+
+
+def _known_since(journal: Journal) -> float | None:
+    (row,) = journal.rows("SELECT min(started_at) AS time FROM recordings")
+    return None if row["time"] is None else seconds_of(row["time"])
+
+
+def _classes(journal: Journal) -> list[str]:
+    champion = "SELECT value FROM models, json_each(facts, '$.classes') WHERE status = 'champion'"
+    return [row["value"] for row in journal.rows(champion)]
 
 
 def _deciding(window: Window) -> Iterator[Change]:

@@ -1,0 +1,134 @@
+// What something on the timeline is, in words: for the panel, the list and whoever cannot see the drawing.
+
+import { get, soundAddress } from "./api.js";
+import { iso } from "./axis.js";
+import { clock, day, el, long, percent, replace, time, words } from "./dom.js";
+import { playButton } from "./sounds.js";
+import { badge, ROLES } from "./states.js";
+import { ABSENT, SOUND } from "./timeline-chart.js";
+
+const AROUND_SECONDS = 3;
+const PLAYED_SECONDS = 10;
+const ANOMALIES = {
+  event_noticed: "Something new out there",
+  fault_suspected: "A sensor against the others",
+  common_fault: "The same fault everywhere",
+  label_doubted: "A label that seems wrong",
+};
+const MASKS = { masked: "masked: its health is bad", off: "switched off by the operator" };
+
+const decisions = (n) => `${n} decision${n === 1 ? "" : "s"}`;
+const several = (about) => (about.n > 1 ? `, the worst of ${about.n} changes; zoom in to tell them apart` : "");
+
+/** Title and reason of an item. */
+export function told(item) {
+  const { about } = item;
+  switch (item.kind) {
+    case "listening": return [about.kind === "heard" ? "heard" : ABSENT[about.kind] ?? words(about.kind), about.why + several(about)];
+    case "sound": return [SOUND[about.kind], about.why];
+    case "model": return [`model ${about.kind} decides`, ""];
+    case "label": return [`“${about.label}”`, `${about.who}, ${day(about.given)}, by ${about.via}${about.why ? `: ${about.why}` : ""}`];
+    case "anomaly": return [ANOMALIES[about.kind], about.reason + (about.n > 1 ? `, and ${about.n - 1} more; zoom in to tell them apart` : "")];
+    case "decision": return about.label === null ? ["undecided", about.reason ?? ""] : [about.label, `${percent(about.probability)} sure`];
+    case "bin": return item.row.key === "undecided"
+      ? [`undecided ${about.undecided} times`, ""]
+      : [decisions(Object.values(about.labels).reduce((sum, n) => sum + n, 0)), Object.entries(about.labels).map(([label, n]) => `${label} ${n}`).join(", ")];
+    case "state": return [`sensor ${item.sensor} ${about.kind}`, words(about.why) + several(about)];
+    case "mask": return [`sensor ${item.sensor} ${about.kind === "off" ? "off" : "masked"}`, MASKS[about.kind] + several(about)];
+    default: return [`sensor ${item.sensor} refused ${about.refused[item.sensor - 1]} times`, "the screen did not believe what it delivered"];
+  }
+}
+
+/** When, in words. */
+export function when(item) {
+  const length = item.end - item.begin;
+  return length < 0.5 ? clock(iso(item.begin)) : `${clock(iso(item.begin))}, ${long(length)}`;
+}
+
+/** One line for a list, or to be read aloud. */
+export function sentence(item) {
+  const [title, why] = told(item);
+  return `${item.row.title}: ${title}${why ? `, ${why}` : ""}; ${when(item)}`;
+}
+
+function facts(rows) {
+  return el("dl.facts", {}, rows.filter(([, value]) => value !== null && value !== "" && value !== undefined)
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+const number = (value) => (typeof value === "number" ? Number(value.toPrecision(3)).toString() : String(value ?? "–"));
+const evidence = (found) =>
+  el("dl.facts", {}, Object.entries(found).map(([name, value]) => [
+    el("dt", {}, words(name)),
+    el("dd", {}, value && typeof value === "object" ? evidence(value) : number(value)),
+  ]));
+
+/** The place of an event in its recording, some seconds around it. */
+function place(event, rateHz) {
+  if (!event.recording) return null;
+  const stop = event.stop_sample ?? event.sample ?? event.start_sample;
+  if (stop === undefined || stop === null) return null;
+  const start = event.type === "decision" ? event.start_sample : stop - AROUND_SECONDS * rateHz;
+  const end = event.type === "decision" ? stop : stop + AROUND_SECONDS * rateHz;
+  return { recording: event.recording, start: Math.max(0, Math.round(start)), stop: Math.round(end) };
+}
+
+/** Buttons that play a stretch: all sensors together, or one. */
+function players({ recording, start, stop }, sensors) {
+  const one = (sensor) => el("span.row", {}, playButton(soundAddress(recording, start, stop, sensor), sensor ? `sensor ${sensor}` : "all sensors"), sensor ? `sensor ${sensor}` : "all");
+  return el("div.row", {}, el("span.quiet", {}, "Listen:"), [null, ...sensors].map(one));
+}
+
+function ofDecision(event) {
+  return [
+    event.sensors_used !== undefined && facts([["decided by", `${event.sensors_used} of ${event.roles.length} sensors`], ["reason", event.reason], ["model", el("a", { href: `/models?model=${event.model}` }, event.model)]]),
+    el("ul.plain.roles", {}, event.roles.map((role, sensor) => el("li", {}, `sensor ${sensor + 1}: ${ROLES[role] ?? role}, weight ${number(event.weights[sensor])}, p = ${number(event.p_values[sensor])}`))),
+  ];
+}
+
+/** What an event itself says, once it is there. */
+function ofEvent(event, sensors, rateHz) {
+  const where = place(event, rateHz);
+  const decision = event.type === "decision";
+  return [
+    decision && ofDecision(event),
+    event.evidence && Object.keys(event.evidence).length ? el("details", { open: true }, el("summary", {}, "Evidence"), evidence(event.evidence)) : null,
+    event.cures?.length ? el("p", {}, `What to do: ${event.cures.join("; ")}.`) : null,
+    where && players(where, sensors),
+    el("p.row", {},
+      decision && el("a.button", { href: `/review?event=${event.id}` }, "Label it"),
+      decision && el("a.button", { href: `/sensors/1?event=${event.id}` }, "Why this decision"),
+      el("a", { href: `/api/v1/events/${event.id}` }, `event ${event.id}`)),
+  ];
+}
+
+/** The panel: fills itself when the event has come. `close` is called when somebody wants it gone. */
+export function details(item, { nSensors, rateHz, close }) {
+  const [title, why] = told(item);
+  const { about } = item;
+  const sensors = Array.from({ length: nSensors }, (_, place) => place + 1);
+  const more = el("div.stack");
+  const heading = el("h2", { tabIndex: -1 }, title);
+  const panel = el("section.card.details", { "aria-label": "Details", onkeydown: (event) => { if (event.key === "Escape") close(); } },
+    el("div.row.apart", {}, heading, el("button", { type: "button", onclick: close, "aria-label": "Close details" }, "Close")),
+    facts([
+      ["row", item.row.title],
+      ["from", time(iso(item.begin), day)],
+      ["at", time(iso(item.begin))],
+      ["until", item.end - item.begin >= 0.5 ? time(iso(item.end)) : null],
+      ["length", item.end - item.begin >= 0.5 ? long(item.end - item.begin) : null],
+      ["why", why],
+    ]),
+    item.kind === "state" && el("p", {}, badge(about.kind), " ", el("a", { href: `/sensors/${item.sensor}` }, `sensor ${item.sensor}`)),
+    more);
+  if (item.kind === "label") replace(more, players({ recording: about.recording, start: about.start_sample, stop: Math.min(about.stop_sample, about.start_sample + PLAYED_SECONDS * rateHz) }, sensors));
+  if (item.kind === "model") replace(more, el("p", {}, el("a.button", { href: `/models?model=${about.kind}` }, "About this model")));
+  if (about.event) {
+    replace(more, el("p.quiet", { role: "status" }, "Loading the event …"));
+    get(`/events/${about.event}`).then(
+      (event) => replace(more, ofEvent(event, sensors, rateHz)),
+      (error) => replace(more, el("p.note.bad", {}, error.message)),
+    );
+  }
+  return { panel, heading };
+}
