@@ -110,17 +110,24 @@ export function draw(data, { begin, end, width, until, chosen }) {
     svg("text", { x: x(at), y: 13, "text-anchor": x(at) - left < 20 ? "start" : x(at) > left + inner - 20 ? "end" : "middle" }, mark(at, step)),
   ]));
   const drawing = svg("svg", { class: "timeline-chart", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
-    patterns(), axis, absences(frame, height), parts, changes(frame, height), present(frame, height));
+    patterns(), axis, absences(frame, height, rows[1]), parts, changes(frame, height), present(frame, height));
   return { drawing, items, rows, left, inner, height };
 }
 
 export const same = (one, other) => one.row.key === other.row.key && one.kind === other.kind && one.begin === other.begin;
 
 /** Where nobody heard anything, nothing of any row means anything: the hatching goes through all of them. */
-function absences({ x, begin, end, data, until }, height) {
+function absences({ x, begin, end, data, until }, height, row) {
   return svg("g", { class: "absences", "pointer-events": "none" }, data.listening
     .filter((band) => band.kind in ABSENT && band.end > begin && band.begin < end)
-    .map((band) => svg("rect", { class: `absence ${band.kind}`, x: x(band.begin), y: AXIS, width: Math.max(1, x(Math.min(band.end, until)) - x(band.begin)), height: height - AXIS })));
+    .map((band) => {
+      const [left, right] = [x(band.begin), x(Math.min(band.end, until))];
+      const said = ABSENT[band.kind];
+      return [
+        svg("rect", { class: `absence ${band.kind}`, x: left, y: AXIS, width: Math.max(1, right - left), height: height - AXIS }),
+        right - left > 8 * said.length && svg("text", { class: "said", x: (left + right) / 2, y: row.top + row.height / 2 + 4, "text-anchor": "middle" }, said),
+      ];
+    }));
 }
 
 /** From here on another model decides. */

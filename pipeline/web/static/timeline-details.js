@@ -110,11 +110,10 @@ export function details(item, { nSensors, rateHz, close }) {
   const more = el("div.stack");
   const heading = el("h2", { tabIndex: -1 }, title);
   const panel = el("section.card.details", { "aria-label": "Details", onkeydown: (event) => { if (event.key === "Escape") close(); } },
-    el("div.row.apart", {}, heading, el("button", { type: "button", onclick: close, "aria-label": "Close details" }, "Close")),
+    el("div.title", {}, heading, el("button", { type: "button", onclick: close, "aria-label": "Close details" }, "Close")),
     facts([
       ["row", item.row.title],
-      ["from", time(iso(item.begin), day)],
-      ["at", time(iso(item.begin))],
+      ["when", time(iso(item.begin), (text) => `${day(text).slice(0, 10)} ${clock(text)}`)],
       ["until", item.end - item.begin >= 0.5 ? time(iso(item.end)) : null],
       ["length", item.end - item.begin >= 0.5 ? long(item.end - item.begin) : null],
       ["why", why],

@@ -25,7 +25,7 @@ export async function show(root) {
     data: null, loadedAt: 0, asked: 0, follow: true, list: false, chosen: null, row: 0, connection: "connecting", rateHz: 16000,
     view: { begin: 0, end: 0 }, heardAt: null,
   };
-  const parts = frame(state);
+  const parts = frame();
   replace(root, parts.page);
   const size = () => Math.max(280, Math.floor(parts.chart.clientWidth));
 
@@ -49,6 +49,7 @@ export async function show(root) {
       state.data = opened(answer);
       state.loadedAt = performance.now();
       parts.failure.replaceChildren();
+      replace(parts.legend, legend(state.data.classes));
       render();
     } catch (error) {
       if (mine !== state.asked) return;
@@ -136,7 +137,7 @@ export async function show(root) {
   function listed() {
     const { begin, end } = state.view;
     const all = rowsOf(state.data).flatMap((row) => itemsOf(state.data, row, now()))
-      .filter((item) => item.end >= begin && item.begin <= end && item.kind !== "decision" && !(item.kind === "listening" && item.about.kind === "heard"))
+      .filter((item) => item.end >= begin && item.begin <= end && isNews(item))
       .sort((one, other) => other.begin - one.begin);
     const rows = all.slice(0, MOST_LISTED).map((item) => {
       const [title, why] = told(item);
@@ -282,8 +283,12 @@ export async function show(root) {
   };
 }
 
+/** Sound that was heard and decided about is not worth a line, nor once more for every sensor that nobody listened. */
+const isNews = ({ kind, about }) =>
+  kind !== "decision" && !(kind === "listening" && about.kind === "heard") && !(kind === "state" && about.kind === "unknown");
+
 /** What stays while the drawing changes. */
-function frame(state) {
+function frame() {
   const button = (text, name = text) => el("button", { type: "button", title: name, "aria-label": name }, text);
   const parts = {
     zoomIn: button("+", "Zoom in"), zoomOut: button("−", "Zoom out"), back: button("‹", "Earlier"), forth: button("›", "Later"),
@@ -295,6 +300,7 @@ function frame(state) {
     chart: el("div.chart.card", {}, loading("the timeline")),
     side: el("div.side"),
     failure: el("div"),
+    legend: el("ul.plain.legend", { "aria-label": "Legend" }, legend()),
     hint: el("p.hint", { "aria-hidden": "true" }),
     uncounted: el("p.note.degraded", { hidden: true }),
     spoken: el("p.unseen", { id: "timeline-spoken", "aria-live": "polite" }),
@@ -306,7 +312,7 @@ function frame(state) {
       el("div.choices", { role: "group", "aria-label": "Move and zoom" }, parts.back, parts.zoomOut, parts.zoomIn, parts.forth, parts.now),
       parts.list),
     parts.failure, parts.uncounted,
-    el("div.board", {}, el("div.stack", {}, parts.chart, parts.hint, legend()), parts.side),
+    el("div.board", {}, el("div.stack", {}, parts.chart, parts.hint, parts.legend), parts.side),
     el("details.keys", {}, el("summary", {}, "Keys"), el("p", {}, HELP)),
     parts.spoken);
   return parts;
@@ -314,11 +320,14 @@ function frame(state) {
 
 const LEGEND = [
   ["heard", "heard"], ["gap", "sound missing"], ["waiting", "no sound came"], ["not_listening", "not listening: nothing ran"],
-  ["side-0", "decision, first class (up)"], ["side-1", "second class (down)"], ["undecided", "undecided"],
+  ["side-0", "first class (up)"], ["side-1", "second class (down)"], ["undecided", "undecided"],
   ["good", "good (low)"], ["degraded", "degraded (half)"], ["bad", "bad (full)"], ["masked", "masked"], ["refusal", "refused (from the top)"],
   ["sound-kept", "sound kept"], ["sound-removed", "sound no longer kept"], ["event_noticed", "◆ event"], ["fault_suspected", "▲ fault"],
 ];
-const legend = () => el("ul.plain.legend", { "aria-label": "Legend" }, LEGEND.map(([kind, text]) => el("li", {}, el("span.swatch", { class: `swatch ${kind}`, "aria-hidden": "true" }), text)));
+const legend = (classes = []) => {
+  const named = { "side-0": classes[0] && `${classes[0]} (up)`, "side-1": classes[1] && `${classes[1]} (down)` };
+  return LEGEND.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), named[kind] ?? text));
+};
 
 /** Dragging, pinching and clicking with whatever points. */
 function pointers(canvas, { drag, pinch, click, hover }) {
