@@ -87,10 +87,10 @@ def _beside_the_champion(gate: Mapping[str, Any]) -> Iterator[Criterion]:
 
 
 def _compared(compared: Mapping[str, Any], limits: Mapping[str, float], *, sternly: bool) -> str:
-    most = f"; it may be {100 * limits['worse']:g} points worse, or {100 * limits['uncertain']:g} for all that is known"
+    most = f"; {100 * limits['worse']:g} below is too much, and {100 * limits['uncertain']:g} for all that is known"
     return (
         f"score {rate(compared['challenger'])} %, the champion {rate(compared['champion'])} %; difference "
-        f"{rate(compared['difference'])} points on {compared['passages']} passages, p = {compared['p_worse']:.3f}"
+        f"{rate(compared['difference'])} on {compared['passages']} passages, p = {compared['p_worse']:.3f}"
         f"{most if sternly else ''}"
     )
 

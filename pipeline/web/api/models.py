@@ -73,7 +73,7 @@ class Described(Listed):
 
     criteria: list[Criterion]
     reasons: list[str] = Field(description="Why the gate, or the shadow run, refused it.")
-    most_contamination: float | None = Field(description="The gate's limit.")
+    most_contamination: float = Field(description="The gate's limit.")
     shadow: dict[str, Any] | None
     wrong_labels: float = Field(description="The share of labels that seem wrong.")
     doubted: list[str] = Field(description="Passages whose labels seem wrong.")
@@ -160,7 +160,7 @@ def model(context: TheContext, name: Name) -> Described:
             **_listed(one, registry),
             criteria=criteria(facts),
             reasons=[*gate.get("reasons", ()), *(shadow or {}).get("reasons", ())],
-            most_contamination=gate.get("limits", {}).get("contamination"),
+            most_contamination=gate.get("limits", {}).get("contamination", context.settings.training.contamination),
             shadow=shadow,
             wrong_labels=facts.get("wrong_labels", 0.0),
             doubted=facts.get("doubted", []),

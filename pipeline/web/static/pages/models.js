@@ -180,7 +180,7 @@ function gate(one) {
 
 /** A bar for each sensor against the limit; the number stands beside it. */
 function contamination(one) {
-  const limit = one.most_contamination ?? 0.3;
+  const limit = one.most_contamination;
   const most = Math.max(limit * 1.25, ...one.contamination);
   return el("ul.plain.shares", {}, one.contamination.map((share, place) => {
     const fill = el("span", { class: share > limit ? "over" : null });
@@ -203,7 +203,7 @@ function refused(one) {
   const sensors = [...new Set(one.refused.map((found) => found.sensor))].sort();
   const segments = el("div", { "aria-live": "polite" });
   const count = (sensor, why) => one.refused.find((found) => found.sensor === sensor && found.why === why)?.segments ?? 0;
-  const cell = (sensor, why) => el("td.number", {}, count(sensor, why)
+  const cell = (sensor, why) => el("td", {}, count(sensor, why)
     ? el("button.link", { type: "button", "aria-label": `Sensor ${sensor}, ${why}: ${count(sensor, why)} segments`, onclick: () => listSegments(segments, one, sensor, why) }, String(count(sensor, why))) : "0");
   section.append(
     table("Segments by sensor and reason; choose a number to hear them", ["Sensor", ...reasons], sensors.map((sensor) => el("tr", {}, el("th", { scope: "row" }, `Sensor ${sensor}`), reasons.map((why) => cell(sensor, why))))),
