@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from math import floor
@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.service.bands import Band, Change, bands, thinned
 from pipeline.service.labelling import heard_until
 from pipeline.sinks.journal import Journal, Row
-from pipeline.sinks.summaries import as_text
+from pipeline.sinks.summaries import as_text, summaries
 
 _LAG_SECONDS = 15.0
 """What was heard so recently may not be in the journal yet."""
@@ -52,7 +52,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Window:
-    """A time that somebody looks at; whatever is shorter than `shortest` cannot be told apart.
+    """A time that somebody looks at, in so many steps: whatever is shorter than one cannot be told apart.
 
     `running` is the run that is alive now. Times are seconds since 1970.
     """
@@ -60,14 +60,24 @@ class Window:
     journal: Journal
     begin: float
     end: float
-    shortest: float
+    bins: int
     now: float
     running: str | None = None
+
+    @property
+    def shortest(self) -> float:
+        return (self.end - self.begin) / self.bins
 
     @cached_property
     def texts(self) -> tuple[str, str]:
         """Begin and end as they stand in the journal."""
         return as_text(self.begin), as_text(self.end)
+
+    @cached_property
+    def history(self) -> list[Row]:
+        """Minutes, hours or days as they were summed up."""
+        begin, end = (datetime.fromtimestamp(moment, UTC) for moment in (self.begin, self.end))
+        return summaries(self.journal, begin, end, most_rows=self.bins)
 
     @cached_property
     def recordings(self) -> list[Recording]:

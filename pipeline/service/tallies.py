@@ -6,14 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import groupby
 from math import inf
 from operator import itemgetter
 
 from pipeline.service.presence import Window, seconds_of
 from pipeline.sinks.journal import Row
-from pipeline.sinks.summaries import as_text, begin_of, summaries
+from pipeline.sinks.summaries import as_text, begin_of
 
 _WIDE_SECONDS = 2 * 3600.0
 """A longer time is counted by its minutes or hours, a shorter one by its decisions."""
@@ -57,15 +56,9 @@ class Single:
     roles: list[str]
 
 
-def tally(window: Window, bins: int) -> Tally:
-    """How often which label was decided, in at most so many bins and one."""
-    return _by_summaries(window, bins) if window.end - window.begin > _WIDE_SECONDS else _by_decisions(window)
-
-
-def history(window: Window, bins: int) -> list[Row]:
-    """Minutes, hours or days as they were summed up."""
-    begin, end = (datetime.fromtimestamp(moment, UTC) for moment in (window.begin, window.end))
-    return summaries(window.journal, begin, end, most_rows=bins)
+def tally(window: Window) -> Tally:
+    """How often which label was decided."""
+    return _by_summaries(window) if window.end - window.begin > _WIDE_SECONDS else _by_decisions(window)
 
 
 def _by_decisions(window: Window) -> Tally:
@@ -103,8 +96,8 @@ def _removed_until(window: Window) -> float | None:
     return seconds_of(row["time"]) if row["time"] and removed else None
 
 
-def _by_summaries(window: Window, bins: int) -> Tally:
-    rows = history(window, bins)
+def _by_summaries(window: Window) -> Tally:
+    rows = window.history
     found = [
         Count(seconds_of(row["time"]), row["labels"], row["undecided"], [one["refused"] for one in row["sensors"]])
         for row in rows

@@ -16,7 +16,7 @@ from pipeline.errors import UsageError
 from pipeline.events import Authority
 from pipeline.service.bands import Band, Change
 from pipeline.service.presence import Window, kept, listening, seconds_of
-from pipeline.service.tallies import Single, Tally, history, singles, tally, uncounted_until
+from pipeline.service.tallies import Single, Tally, singles, tally, uncounted_until
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.summaries import as_text
 
@@ -107,7 +107,7 @@ def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: floa
             f"from {as_text(begin)} to {as_text(end)} must be a time of at most {_MOST_DAYS} days that ends after its "
             "begin; ask for another"
         )
-    window = Window(journal, begin, end, (end - begin) / bins, now, running)
+    window = Window(journal, begin, end, bins, now, running)
     return Timeline(
         begin=begin,
         end=end,
@@ -118,8 +118,8 @@ def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: floa
         listening=listening(window),
         sound=kept(window),
         models=window.bands(_deciding(window), "none"),
-        sensors=_sensors(window, bins),
-        tally=tally(window, bins),
+        sensors=_sensors(window),
+        tally=tally(window),
         decisions=singles(window),
         anomalies=_anomalies(window),
         labels=_labels(window),
@@ -147,11 +147,11 @@ def _deciding(window: Window) -> Iterator[Change]:
         yield Change(recording.end, "none", _NOBODY)
 
 
-def _sensors(window: Window, bins: int) -> list[SensorRows]:
+def _sensors(window: Window) -> list[SensorRows]:
     """How each sensor was, as far as anybody knew."""
     numbers = range(1, max((one.sensors for one in window.recordings), default=0) + 1)
     if _is_restless(window):
-        states, trust = _worst(window, bins, numbers)
+        states, trust = _worst(window, numbers)
     else:
         states, trust = _states(window, numbers), _trust(window, numbers)
     return [
@@ -186,11 +186,11 @@ def _states(window: Window, numbers: Sequence[int]) -> _Rows:
     return found
 
 
-def _worst(window: Window, bins: int, numbers: Sequence[int]) -> tuple[_Rows, _Rows]:
+def _worst(window: Window, numbers: Sequence[int]) -> tuple[_Rows, _Rows]:
     """States of every bin with the seconds in each, and what they mean for the trust."""
     states: _Rows = {number: [] for number in numbers}
     trust: _Rows = {number: [] for number in numbers}
-    for row in history(window, bins):
+    for row in window.history:
         begin, end = seconds_of(row["time"]), seconds_of(row["time"]) + row["seconds"]
         for number, sensor in zip(numbers, row["sensors"], strict=False):
             told = ", ".join(f"{state} for {seconds:.0f} s" for state, seconds in sensor["seconds"].items())
