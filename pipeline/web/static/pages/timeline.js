@@ -11,6 +11,7 @@ import { details, sentence, told, when } from "../timeline-details.js";
 const RANGES = [["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800], ["30 d", 2592000]];
 const SHORTEST = 20;
 const LONGEST = 200 * 86400;
+const FINE = [86400, 32 * 86400];
 const PIXELS_PER_BIN = 4;
 const SETTLE_MS = 120;
 const RELOAD_MS = 2000;
@@ -39,12 +40,10 @@ export async function show(root) {
 
   async function load() {
     const mine = ++state.asked;
-    const { begin, end } = state.view;
-    const margin = (end - begin) / 2;
+    const { begin, end } = around(state.view);
+    const bins = (size() * (end - begin)) / (state.view.end - state.view.begin) / PIXELS_PER_BIN;
     try {
-      const answer = await get("/timeline", {
-        begin: iso(Math.max(3600, begin - margin)), end: iso(end + margin), bins: Math.min(2000, Math.max(20, Math.round((2 * size()) / PIXELS_PER_BIN))),
-      });
+      const answer = await get("/timeline", { begin: iso(begin), end: iso(end), bins: Math.min(2000, Math.max(20, Math.round(bins))) });
       if (mine !== state.asked) return;
       state.data = opened(answer);
       state.loadedAt = performance.now();
@@ -72,7 +71,7 @@ export async function show(root) {
     if (!data) return false;
     const inside = data.begin <= view.begin && (data.end >= view.end || state.follow);
     const ratio = (data.end - data.begin) / (view.end - view.begin);
-    return inside && ratio < 4 && ratio > 1.05;
+    return inside && ratio < 4;
   }
 
   function look(begin, end, { follow = false } = {}) {
@@ -281,6 +280,14 @@ export async function show(root) {
     clearTimeout(settling);
     resized.disconnect();
   };
+}
+
+/** Somewhat more than is seen, so that one can move; but not so much that the server would count less finely. */
+function around({ begin, end }) {
+  const length = end - begin;
+  const fine = FINE.find((one) => length <= one) ?? LONGEST;
+  const margin = Math.min(length / 2, (fine - length) / 2);
+  return { begin: Math.max(86400, Math.ceil(begin - margin)), end: end + margin };
 }
 
 /** Sound that was heard and decided about is not worth a line, nor once more for every sensor that nobody listened. */

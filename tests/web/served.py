@@ -1,0 +1,64 @@
+"""The server of the dashboard over a state directory that a test has made, without a daemon."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from pipeline.service.settings import read_settings
+from pipeline.service.state import StateDirectory
+from pipeline.web.server import serve
+from tests.service.live import settings
+from tests.web.conftest import free_port, until
+
+
+class Served:
+    """Asks a server, and gives what it answers with its code."""
+
+    def __init__(self, url: str, state: StateDirectory) -> None:
+        self.url, self.state = url, state
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "X-Gemmed": "dashboard"}
+        request = urllib.request.Request(self.url + path, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[Served]:
+    """Until the end of the block."""
+    port = free_port()
+    config = settings(directory, model=None, more=f'[web]\naddress = "127.0.0.1:{port}"\n')
+    gone = Event()
+
+    def snapshots() -> Iterator[Any]:
+        gone.wait()
+        yield from ()
+
+    server = Thread(target=serve, args=(read_settings(config), snapshots()))
+    server.start()
+    made = Served(f"http://127.0.0.1:{port}", StateDirectory(directory / "state"))
+    try:
+        until(lambda: _answers(made), "the server is up")
+        yield made
+    finally:
+        gone.set()
+        server.join(20)
+
+
+def _answers(made: Served) -> bool:
+    try:
+        return made.ask("/api/v1/status")[0] == 200
+    except OSError:
+        return False
