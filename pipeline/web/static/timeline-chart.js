@@ -215,7 +215,7 @@ function largest(frame) {
   return frame.largest;
 }
 
-/** Refusals hang from the top, the state stands at the bottom, as high as it is bad; masks are cut into it. */
+/** Refusals hang from the top, the state stands at the bottom, as high as it is bad; masks cut off its top. */
 function ofSensor(item, row, frame) {
   const { about } = item;
   const place = stretch(frame, item);
@@ -225,12 +225,12 @@ function ofSensor(item, row, frame) {
     return svg("rect", { class: "band refusal", ...place, y: row.top, height: 2 + 8 * Math.min(1, about.refused[item.sensor - 1] / Math.max(1, total)) });
   }
   const room = row.height - 12;
-  if (item.kind === "mask") return svg("rect", { class: `band ${about.kind === "off" ? "switched-off" : "masked"}`, ...place, y: bottom - room, height: room });
+  if (item.kind === "mask") return svg("rect", { class: `band ${about.kind === "off" ? "switched-off" : "masked"}`, ...place, y: bottom - room, height: 9 });
   const high = room * (STATE_HEIGHTS[about.kind] ?? 0.12);
   const title = about.why && about.kind !== "unknown" ? words(about.why) : about.kind;
   const written = high >= 12 && place.width > 6.6 * title.length + 8;
   return svg("g", { class: `band state ${about.kind}` },
     svg("rect", { class: "reach", ...place, y: bottom - room, height: room }),
     svg("rect", { ...place, y: bottom - high, height: high }),
-    written && svg("text", { class: "inside", x: place.x + 4, y: bottom - high / 2 + 4 }, title));
+    written && svg("text", { class: "inside", x: place.x + 4, y: bottom - 3 }, title));
 }
