@@ -87,7 +87,8 @@ def _beside_the_champion(gate: Mapping[str, Any]) -> Iterator[Criterion]:
 
 
 def _compared(compared: Mapping[str, Any], limits: Mapping[str, float], *, sternly: bool) -> str:
-    most = f"; more than {100 * limits['worse']:g} lower, or {100 * limits['uncertain']:g} for all one knows, is too much"
+    worse, uncertain = (100 * limits[name] for name in ("worse", "uncertain"))
+    most = f"; more than {worse:g} lower, or {uncertain:g} for all that is known, is too much"
     return (
         f"score {rate(compared['challenger'])} %, the champion {rate(compared['champion'])} %; difference "
         f"{rate(compared['difference'])} on {compared['passages']} passages, p = {compared['p_worse']:.3f}"

@@ -91,6 +91,23 @@ def test_refusals_come_page_by_page_each_once(server, names):
     assert "not in the store" in paged[0]["told"]
 
 
+def test_the_sound_of_a_refusal_is_offered_as_long_as_it_is_kept(server, names):
+    path = f"/api/v1/models/{names['champion']}/refusals?most=1"
+    (one,) = server.ask(path)[1]["refusals"]
+    assert one["stop_sample"] - one["start_sample"] == Model.load(server.state.models / names["champion"]).grid.segment
+    with Journal(server.state.journal) as journal:
+        heard = (one["recording"], "2026-05-01T00:00:00+00:00")
+        journal.execute("INSERT INTO recordings VALUES (?, 'run', 4000, 4, '{}', ?, 99999999)", heard)
+        piece = (one["recording"], one["start_sample"], one["stop_sample"])
+        journal.execute("INSERT INTO pieces VALUES (?, ?, ?, '[]', 'piece.flac', 1, '', NULL, NULL)", piece)
+        kept = server.ask(path)[1]["refusals"][0]
+        journal.execute("UPDATE pieces SET file = NULL")
+        removed = server.ask(path)[1]["refusals"][0]
+        journal.execute("DELETE FROM recordings")
+    assert (kept["kept"], kept["told"]) == (True, "")
+    assert (removed["kept"], "no longer kept" in removed["told"]) == (False, True)
+
+
 def test_two_models_stand_beside_each_other(server, names):
     _, found = server.ask(f"/api/v1/models/{names['champion']}/diff/{names['refused']}")
     rows = {one["what"]: one for one in found["rows"]}

@@ -69,7 +69,7 @@ export async function show(root) {
   function isCovered() {
     const { data, view } = state;
     if (!data) return false;
-    const inside = data.begin <= view.begin && (data.end >= view.end || state.follow);
+    const inside = data.begin <= view.begin + 1 && (data.end >= view.end || state.follow);
     const ratio = (data.end - data.begin) / (view.end - view.begin);
     return inside && ratio < 4;
   }
@@ -220,15 +220,14 @@ export async function show(root) {
   pointers(parts.canvas, {
     drag: (pixels) => current && pan(-pixels / current.inner),
     pinch: (factor, event) => zoom(factor, timeAt(event)),
-    click: (target) => {
-      const found = target.closest?.(".item");
-      const item = found && current.items.get(found);
-      if (!item) return;
+    // Looked up when it is touched: the drawing may be another one when it is let go.
+    touched: (target) => current?.items.get(target.closest?.(".item")),
+    click: (item) => {
       state.row = Math.max(0, rowsOf(state.data).findIndex((row) => row.key === item.row.key));
       open(item, parts.canvas, { focus: false });
     },
     hover: (target) => {
-      const item = target.closest && current?.items.get(target.closest(".item"));
+      const item = current?.items.get(target.closest?.(".item"));
       parts.hint.textContent = item ? sentence(item) : "";
     },
   });
@@ -285,8 +284,8 @@ export async function show(root) {
 /** Somewhat more than is seen, so that one can move; but not so much that the server would count less finely. */
 function around({ begin, end }) {
   const length = end - begin;
-  const fine = FINE.find((one) => length <= one) ?? LONGEST;
-  const margin = Math.min(length / 2, (fine - length) / 2);
+  const fine = FINE.find((one) => length <= one + 1) ?? LONGEST;
+  const margin = Math.max(0, Math.min(length / 2, (fine - length) / 2));
   return { begin: Math.max(86400, Math.ceil(begin - margin)), end: end + margin };
 }
 
@@ -337,14 +336,14 @@ const legend = (classes = []) => {
 };
 
 /** Dragging, pinching and clicking with whatever points. */
-function pointers(canvas, { drag, pinch, click, hover }) {
+function pointers(canvas, { drag, pinch, touched, click, hover }) {
   const down = new Map();
   let moved = 0;
-  let target = null;
+  let item = null;
   const apart = () => { const [one, other] = [...down.values()]; return Math.max(10, Math.abs(one.x - other.x)); };
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;
-    if (!down.size) { moved = 0; target = event.target; }
+    if (!down.size) { moved = 0; item = touched(event.target); }
     down.set(event.pointerId, { x: event.clientX });
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -365,7 +364,7 @@ function pointers(canvas, { drag, pinch, click, hover }) {
   });
   const up = (event) => {
     if (!down.delete(event.pointerId) || down.size) return;
-    if (event.type === "pointerup" && moved < 5 && target) click(target);
+    if (event.type === "pointerup" && moved < 5 && item) click(item);
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
