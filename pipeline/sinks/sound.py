@@ -221,25 +221,56 @@ def raw_tail(
 ) -> tuple[int, Samples, tuple[bool, ...]] | None:
     """The newest of what a recording's raw piece holds while somebody writes it, from a sample on; none if nothing new.
 
-    First sample, (sensors, time), and who delivered. The end of a piece that was finished meanwhile is missed: this is
-    for watching, not for keeping.
+    First sample, (sensors, time), and who delivered. The end of a piece that was finished meanwhile is not in it, see
+    `piece_end`.
     """
     for file in sorted(directory.glob("*.part"), reverse=True):
         match = _PART.fullmatch(file.name)
         if match is None:
             continue
-        start, kind, bits = int(match[1]), _TYPES[match[2]], int(match[3])
-        width = n_sensors * kind.itemsize
+        start, bits = int(match[1]), int(match[3])
         try:
-            stop = start + file.stat().st_size // width
+            stop = start + file.stat().st_size // (n_sensors * _TYPES[match[2]].itemsize)
             first = max(start, stop - most, after or 0)
-            raw = np.fromfile(file, kind, max(0, stop - first) * n_sensors, offset=(first - start) * width)
+            samples = _raw(file, match[2], n_sensors, first - start, stop - start)
         except FileNotFoundError:
             continue
-        if not len(raw):
+        if not samples.shape[1]:
             return None
-        samples = raw.reshape(-1, n_sensors).T.astype(np.float32)
-        if kind == _TYPES["s16"]:
-            samples /= np.float32(_FULL_SCALE)
         return first, samples, tuple(bool(bits >> sensor & 1) for sensor in range(n_sensors))
     return None
+
+
+def piece_end(directory: Path, n_sensors: int, first: int, stop: int) -> Samples | None:
+    """From a sample to the end of its piece at another, (sensors, time), whether it is still raw or finished by now."""
+    starts = {int(file.name[:12]) for file in directory.glob("?" * 12 + "[-.]*") if file.name[:12].isdigit()}
+    start = max((one for one in starts if one <= first), default=None)
+    if start is None:
+        return None
+    # First the raw one: it is removed only when the finished one is there.
+    for file in [*directory.glob(f"{start:012d}-*.part"), *directory.glob(f"{start:012d}.*[cv]")]:
+        try:
+            found = _stored(file, n_sensors, first - start, stop - start)
+        except FileNotFoundError:
+            continue
+        if found.shape == (n_sensors, stop - first):
+            return found
+    return None
+
+
+def _stored(file: Path, n_sensors: int, first: int, stop: int) -> Samples:
+    match = _PART.fullmatch(file.name)
+    if match is not None:
+        return _raw(file, match[2], n_sensors, first, stop)
+    import soundfile
+
+    with file.open("rb") as opened:
+        samples: Samples = soundfile.read(opened, stop - first, first, dtype="float32", always_2d=True)[0].T
+    return samples
+
+
+def _raw(file: Path, form: str, n_sensors: int, first: int, stop: int) -> Samples:
+    kind = _TYPES[form]
+    raw = np.fromfile(file, kind, max(0, stop - first) * n_sensors, offset=first * n_sensors * kind.itemsize)
+    samples = raw[: len(raw) // n_sensors * n_sensors].reshape(-1, n_sensors).T.astype(np.float32)
+    return samples / np.float32(_FULL_SCALE) if form == "s16" else samples

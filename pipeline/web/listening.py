@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.events import Samples
-from pipeline.sinks.sound import raw_tail
+from pipeline.sinks.sound import piece_end, raw_tail
 from pipeline.web.spectrogram import bands, columns
 
 _MOST_SECONDS = 2.0
@@ -35,6 +35,10 @@ class Listener:
         if found is None:
             return None
         start, samples, delivered = found
+        if after is not None and 0 < start - after <= most:
+            end = piece_end(self._directory / recording, n_sensors, after, start)
+            if end is not None:
+                start, samples = after, np.concatenate([end, samples], axis=1)
         if after is None or start != after or self._rest is None or len(samples) != len(self._rest):
             self._position = -(-start // hop) * hop
             self._rest = samples[:, self._position - start :]

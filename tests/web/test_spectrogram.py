@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pipeline.events import Block
-from pipeline.sinks.sound import Spool, raw_tail
+from pipeline.sinks.journal import Journal
+from pipeline.sinks.sound import SoundStore, Spool, raw_tail
 from pipeline.web.listening import Listener
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, N_BANDS, bands, columns
 
@@ -76,6 +77,25 @@ def test_what_is_being_written_is_seen_as_the_whole_is(tmp_path, spool):
     for first, data in found:
         assert (data == expected[:, first : first + data.shape[1]]).all()
     assert sum(data.shape[1] for _, data in found) == expected.shape[1]
+
+
+def test_pieces_that_end_meanwhile_leave_no_gap(tmp_path):
+    """Raw, or finished and only then looked for: every column is told once."""
+    rng = np.random.default_rng(1)
+    sound = np.rint(3000 * rng.standard_normal((2, 6 * RATE))).astype(np.float32) / 32768
+    listener, found, turn = Listener(tmp_path), [], iter(range(100))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        store = SoundStore(tmp_path, journal)
+        spool = Spool(tmp_path, piece_seconds=0.5, finished=lambda part: store.keep(part) if next(turn) % 2 else None)
+        spool.begin("r", RATE)
+        for start in range(0, sound.shape[1], 3000):
+            spool.write(Block(start, sound[:, start : start + 3000], np.ones(2, np.bool_)))
+            if (told := listener.heard("r", RATE, 2)) is not None:
+                found.append(np.frombuffer(base64.b64decode(told["data"]), np.uint8).reshape(2, -1, N_BANDS))
+        spool.finish()
+    told = np.concatenate(found, axis=1)
+    assert (told == columns(sound, RATE)[:, : told.shape[1]]).all()
+    assert told.shape[1] > 100
 
 
 def test_the_tail_tells_who_delivered_and_only_what_is_new(tmp_path, spool):
