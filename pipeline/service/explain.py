@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.conditions import Cause
 from pipeline.errors import ModelError, UsageError
-from pipeline.events import Block, Decision, Role, Samples, StateChanged
+from pipeline.events import Block, Decision, Numbers, Role, Samples, StateChanged
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.decisions import Event, opened, parsed
 from pipeline.service.listening import Format
@@ -20,9 +20,9 @@ from pipeline.sinks.jsonl import EventLines
 from pipeline.sources.files import Listing, Recording
 from pipeline.training.model import Model, Refusal
 
-_SAME = 1e-3
+SAME = 1e-3
 """Segments nearer than that are the same sound; others lie some units apart."""
-_WHY = {
+WHY = {
     Role.USED: "used",
     Role.ABSENT: "not used: it did not deliver all of the segment",
     Role.OFF: "not used: it is switched off",
@@ -100,12 +100,11 @@ class Explained:
     def trained_on(self) -> bool:
         """Whether a sensor's segment is one of its reference, under whatever name."""
         heard = self.decision.features.present.nonzero()[0].tolist()
-        return any(distance < _SAME for s in heard for *_, distance in self.nearest(s, 1))
+        return any(distance < SAME for s in heard for *_, distance in self.nearest(s, 1))
 
     @property
     def contributions_are(self) -> str:
-        """What `contribution` stands for."""
-        return "own opinion" if self.choices.fusion == "features" else "contribution"
+        return contributions_are(self.choices)
 
     @property
     def start_seconds(self) -> float:
@@ -114,33 +113,37 @@ class Explained:
     def why(self, sensor: int) -> str:
         """Whether it was used, and what was the matter with it."""
         causes = ", ".join(self.causes.get(sensor, ()))
-        return _WHY[self.decision.roles[sensor]] + (f" ({causes})" if causes else "")
+        return WHY[self.decision.roles[sensor]] + (f" ({causes})" if causes else "")
 
     def contribution(self, sensor: int) -> float:
         """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
-        weights, log_odds = self.decision.weights, self.decision.verdicts.log_odds
-        if not weights[sensor]:
-            return 0.0
-        if self.choices.fusion == "features":
-            return float(log_odds[sensor])
-        alone = np.where(np.arange(len(weights)) == sensor, np.nan_to_num(log_odds), 0.0)
-        return self.model.votes(alone, None, weights)
+        return contribution(self.model, self.choices, self.decision.weights, self.decision.verdicts.log_odds, sensor)
 
     def nearest(self, sensor: int, n: int = 3) -> Iterator[tuple[str, float, str, float]]:
         """Recording, seconds, label and distance of the reference segments that a sensor's segment is most like."""
-        return self._named(*self.model.screen.neighbours(self.decision.features.values[sensor], sensor, n))
+        return self._named(*self.neighbours(sensor, n))
+
+    def neighbours(self, sensor: int, n: int = 3) -> tuple[Any, Any]:
+        """The same as places in the model's memory, and distances."""
+        return self.model.screen.neighbours(self.decision.features.values[sensor], sensor, n)
 
     def nearest_refused(self, sensor: int) -> tuple[str, float, str, float, str] | None:
         """The most similar segment that training refused, if it is nearer than any it learned from, and why."""
+        found, distance, why = self.refused_neighbour(sensor)
+        if why is None:
+            return None
+        (named,) = self._named(found, distance)
+        return *named, why
+
+    def refused_neighbour(self, sensor: int) -> tuple[Any, Any, str | None]:
+        """The same as a place in the model's memory, if there is one, its distance and why it was refused."""
         refusal = self.model.memory.refusal[:, sensor]
         refused = (refusal != Refusal.NONE) & (refusal != Refusal.ABSENT)
-        x = self.decision.features.values[sensor]
-        (_, least), places = self.model.screen.neighbours(x, sensor, 1), None
-        found, distance = self.model.screen.neighbours(x, sensor, 1, among=refused)
+        _, least = self.neighbours(sensor, 1)
+        found, distance = self.model.screen.neighbours(self.decision.features.values[sensor], sensor, 1, among=refused)
         if not len(found) or (len(least) and distance[0] >= least[0]):
-            return places
-        (named,) = self._named(found, distance)
-        return *named, Refusal(int(refusal[found[0]])).told
+            return found[:0], distance[:0], None
+        return found, distance, Refusal(int(refusal[found[0]])).told
 
     def _named(self, places: Any, distances: Any) -> Iterator[tuple[str, float, str, float]]:
         memory, notes = self.model.memory, self.model.notes["recordings"]
@@ -151,6 +154,21 @@ class Explained:
                 self.model.classes[memory.label[place]],
                 float(distance),
             )
+
+
+def contributions_are(choices: Choices) -> str:
+    """What `contribution` stands for."""
+    return "own opinion" if choices.fusion == "features" else "contribution"
+
+
+def contribution(model: Model, choices: Choices, weights: Numbers, log_odds: Numbers, sensor: int) -> float:
+    """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
+    if not weights[sensor]:
+        return 0.0
+    if choices.fusion == "features":
+        return float(log_odds[sensor])
+    alone = np.where(np.arange(len(weights)) == sensor, np.nan_to_num(log_odds), 0.0)
+    return model.votes(alone, None, weights)
 
 
 def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, resample: bool) -> Explained:

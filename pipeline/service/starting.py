@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.events import Block, Cepstra, Gap, RecordingStarted, SourceTrouble
+from pipeline.events import Block, Cepstra, Gap, RecordingStarted, Samples, SourceTrouble
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
@@ -25,10 +25,14 @@ from pipeline.training.examples import Examples, RecordingNote, evenly, two_clas
 from pipeline.training.labels import Labels, read_labels
 from pipeline.training.passages import Passage, Stretch
 
+if TYPE_CHECKING:
+    from pipeline.simulation.scene import Recording, Site
+
 _RECORDINGS, _SECONDS = 40, 8.0
 """Of a simulated site: enough to decide by, and learned from in a minute or two."""
 _PART_SECONDS = 10.0
 _MOST_UNLABELLED = 1500
+_STARTER = "starter-"
 _UNHEARD = 500_000
 """Recordings of a simulated site from this number on: who plays the site from its beginning never comes so far."""
 
@@ -82,24 +86,43 @@ def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[Stretch, .
 
 def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> References:
     """Recordings of a simulated site that nobody who plays it will hear, as many of either class."""
+    site = _site(options)
+    hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
+    numbers = {f"{_STARTER}{n + 1:03d}": n for n in range(int(options.get("recordings", _RECORDINGS)))}
+
+    def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
+        made = _simulated(site, numbers[name])
+        block = Block(0, made.samples, np.ones(len(made.samples), np.bool_))
+        return _listen(name, [block], hearing), (Stretch(0, block.stop, made.label),)
+
+    return References(hearing, classes, tuple(numbers), heard)
+
+
+def is_simulated(name: str) -> bool:
+    """Whether a recording of `from_simulation` may have this name."""
+    number = name.removeprefix(_STARTER)
+    return number != name and number.isascii() and number.isdigit() and 1 <= int(number) < _UNHEARD
+
+
+def simulated_again(options: Mapping[str, Any], name: str) -> Samples:
+    """The sound of a recording of `from_simulation`, (sensors, time), to the bit."""
+    return _simulated(_site(options), int(name.removeprefix(_STARTER)) - 1).samples
+
+
+def _site(options: Mapping[str, Any]) -> Site:
     from pipeline.simulation.options import site_of
-    from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, record
 
     try:
         given = {name: value for name, value in options.items() if name != "recordings"}
-        site = site_of(**given | {"seconds": min(_SECONDS, given["seconds"])})
+        return site_of(**given | {"seconds": min(_SECONDS, given["seconds"])})
     except (TypeError, KeyError) as error:
         raise UsageError(f"simulated={dict(options)} does not describe a site ({error}); correct it") from error
-    hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
-    numbers = {f"starter-{n + 1:03d}": n for n in range(int(options.get("recordings", _RECORDINGS)))}
 
-    def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
-        label = (HUMAN, HUMAN_WITH_ANIMAL)[numbers[name] % 2]
-        made = record(site, _UNHEARD + numbers[name], label=label)
-        block = Block(0, made.samples, np.ones(len(made.samples), np.bool_))
-        return _listen(name, [block], hearing), (Stretch(0, block.stop, label),)
 
-    return References(hearing, classes, tuple(numbers), heard)
+def _simulated(site: Site, number: int) -> Recording:
+    from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, record
+
+    return record(site, _UNHEARD + number, label=(HUMAN, HUMAN_WITH_ANIMAL)[number % 2])
 
 
 def _listen(name: str, sound: Iterable[Block | Gap], hearing: Hearing) -> Heard:

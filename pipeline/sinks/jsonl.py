@@ -239,15 +239,15 @@ class EventLines:
             "window_start_sample": features.window.start,
             **_outcome(event.outcome),
             "fused_log_odds": _rounded(event.outcome.log_odds),
-            "weights": _numbers(event.weights),
+            "weights": rounded_numbers(event.weights),
             "sensors_used": event.sensors_used,
             "degraded": event.degraded,
             "roles": [str(role) for role in event.roles],
-            "p_values": _numbers(verdicts.screened.p_values),
-            "p_own": _numbers(verdicts.screened.p_own),
-            "p_others": _numbers(verdicts.screened.p_others),
-            "margins": _numbers(verdicts.margins),
-            "log_odds": _numbers(verdicts.log_odds),
+            "p_values": rounded_numbers(verdicts.screened.p_values),
+            "p_own": rounded_numbers(verdicts.screened.p_own),
+            "p_others": rounded_numbers(verdicts.screened.p_others),
+            "margins": rounded_numbers(verdicts.margins),
+            "log_odds": rounded_numbers(verdicts.log_odds),
             "without": [_outcome(outcome) for outcome in event.without],
             "model": self._model,
         }
@@ -285,7 +285,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {"label": outcome.label, "probability": _rounded(outcome.probability), "reason": outcome.reason}
 
 
-def _numbers(values: Numbers) -> list[float | None]:
+def rounded_numbers(values: Numbers) -> list[float | None]:
     return [_rounded(value) for value in values.tolist()]
 
 

@@ -1,0 +1,104 @@
+"""A decision of the journal, explained from the sound that is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from pipeline.conditions import Cause
+from pipeline.errors import NotFound
+from pipeline.events import (
+    Authority,
+    Block,
+    Decision,
+    Gap,
+    Outcome,
+    RecordingStarted,
+    Role,
+    TrustChanged,
+    Verdicts,
+)
+from pipeline.service.assembly import Choices, listening
+from pipeline.service.explain import Explained
+from pipeline.sinks.journal import Journal, Row, Stored
+from pipeline.sinks.jsonl import rounded_numbers
+from pipeline.sinks.sound import SoundStore
+from pipeline.stages import Chain, Classification, Projection, Screening
+from pipeline.training.model import Model
+
+
+def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Model) -> Explained:
+    """Hear its segment again, with the trust of that moment.
+
+    What follows from the past of the sensors, their roles and weights, is taken from the event.
+    """
+    assert event.recording is not None
+    (row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (event.recording,))
+    blocks = _blocks(event, sound)
+    verdicts = _verdicts(event, journal, row, blocks, model)
+    decision = _decision(event.body, verdicts)
+    same = rounded_numbers(verdicts.screened.p_values) == event.body["p_values"]
+    samples = np.concatenate([block.samples for block in blocks], axis=1)
+    choices = Choices.from_dict(json.loads(row["choices"]))
+    return Explained(event.recording, decision, event.body, samples, model, choices, same, causes_at(event, journal))
+
+
+def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
+    start, stop = event.body["start_sample"], event.body["stop_sample"]
+    assert event.recording is not None
+    blocks = []
+    for fact in sound.read(event.recording, start, stop):
+        if isinstance(fact, Gap):
+            raise NotFound(
+                f"the sound of event {event.id} is not kept, or not yet; if the event is older than some seconds, it "
+                "had to make room (storage.budget)"
+            )
+        blocks.append(fact)
+    return blocks
+
+
+def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], model: Model) -> Verdicts:
+    chain = Chain(
+        *listening(model.grid, model.settings),
+        Projection(model.means, model.axes),
+        Screening(model.screen),
+        Classification(model.machines),
+    )
+    sensors = tuple(str(number + 1) for number in range(row["sensors"]))
+    chain.push(RecordingStarted(row["name"], row["rate_hz"], sensors))
+    for told in journal.rows(
+        "SELECT body FROM events WHERE type = 'trust_changed' AND recording = ? AND id < ? ORDER BY id",
+        (event.recording, event.id),
+    ):
+        chain.push(_trust(json.loads(told["body"])))
+    for fact in (fact for block in blocks for fact in chain.push(block)):
+        if isinstance(fact, Verdicts):
+            return fact
+    raise NotFound(f"event {event.id} cannot be decided about again; the sound that is kept of it is not whole")
+
+
+def _trust(body: dict[str, Any]) -> TrustChanged:
+    return TrustChanged(body["start_sample"], np.array(body["trusted"], np.bool_), Authority(body["by"]))
+
+
+def _decision(body: dict[str, Any], verdicts: Verdicts) -> Decision:
+    return Decision(
+        verdicts,
+        Outcome(body["label"], body["probability"], body["fused_log_odds"], body["reason"]),
+        np.array(body["weights"], np.float64),
+        tuple(map(Role, body["roles"])),
+        tuple(Outcome(one["label"], one["probability"], None, one["reason"]) for one in body["without"]),
+    )
+
+
+def causes_at(event: Stored, journal: Journal) -> dict[int, tuple[Cause, ...]]:
+    """What was the matter with sensors, counted from 0, when an event was told."""
+    rows = journal.rows(
+        "SELECT body, max(id) FROM events WHERE type = 'state_changed' AND recording = ? AND id < ? "
+        "GROUP BY json_extract(body, '$.sensor')",
+        (event.recording, event.id),
+    )
+    bodies = [json.loads(row["body"]) for row in rows]
+    return {body["sensor"] - 1: tuple(map(Cause, body["causes"])) for body in bodies}

@@ -1,0 +1,150 @@
+"""The sound that a model was learned from, wherever it is: in the store, in files, or simulated once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from pipeline.errors import NotFound, SourceError
+from pipeline.events import Block, Features, Samples
+from pipeline.service.assembly import listening
+from pipeline.service.doors import simulated_site
+from pipeline.service.explain import SAME
+from pipeline.service.listening import Format
+from pipeline.service.settings import Settings, SimulatedSource
+from pipeline.service.starting import is_simulated, simulated_again
+from pipeline.sinks.journal import Journal
+from pipeline.sinks.sound import SoundStore
+from pipeline.sources.files import Recording, find_recordings
+from pipeline.stages import Chain, Projection
+from pipeline.training.model import Model
+from pipeline.training.passages import recording_of
+
+_one_at_a_time = Lock()
+"""To simulate a scene, or to read a file up to some place, takes a core for a second: never more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One of the segments that a model was learned from."""
+
+    model: Model
+    index: int
+
+    @property
+    def recording(self) -> str:
+        return recording_of(self.model.notes["recordings"][self.model.memory.recording[self.index]]["recording"])
+
+    @property
+    def start(self) -> int:
+        return int(self.model.memory.start[self.index])
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.model.grid.segment
+
+    @property
+    def label(self) -> str | None:
+        place = int(self.model.memory.label[self.index])
+        return None if place < 0 else self.model.classes[place]
+
+    @property
+    def span(self) -> tuple[str, int, int]:
+        return self.recording, self.start, self.stop
+
+
+class ReferenceSounds:
+    """Finds the sound of reference segments."""
+
+    def __init__(self, settings: Settings, journal: Journal, sound: SoundStore) -> None:
+        self._settings, self._journal, self._sound = settings, journal, sound
+
+    def why_silent(self, reference: Reference) -> str | None:
+        """Why it cannot be heard; none if it can, as far as that is known without fetching it."""
+        name = reference.recording
+        if self._is_stored(name):
+            return None if self._is_kept(reference) else f"the sound of {name} had to make room (storage.budget)"
+        if self._is_simulated(name) or self._file(name) is not None:
+            return None
+        return f"{name} was heard elsewhere: its sound is neither in the store nor among training.recordings"
+
+    def samples(self, reference: Reference) -> Samples:
+        """(sensors, time) of a segment; `NotFound` says why there is none."""
+        why = self.why_silent(reference)
+        if why is not None:
+            raise NotFound(why)
+        if self._is_stored(reference.recording):
+            return _cut(self._sound.read(*reference.span), reference)
+        with _one_at_a_time:
+            samples = _cut(self._fetched(reference), reference)
+        if not _is_same(samples, reference):
+            raise NotFound(
+                f"{reference.recording} sounds otherwise by now than when model {reference.model.name} was learned "
+                "from it: the settings of the source, or the files, have changed since"
+            )
+        return samples
+
+    def _is_stored(self, name: str) -> bool:
+        return bool(self._journal.rows("SELECT 1 FROM recordings WHERE name = ?", (name,)))
+
+    def _is_kept(self, reference: Reference) -> bool:
+        (row,) = self._journal.rows(
+            "SELECT coalesce(sum(min(stop, ?3) - max(start, ?2)), 0) AS samples FROM pieces "
+            "WHERE recording = ?1 AND stop > ?2 AND start < ?3 AND file IS NOT NULL",
+            reference.span,
+        )
+        return bool(row["samples"] == reference.stop - reference.start)
+
+    def _is_simulated(self, name: str) -> bool:
+        return isinstance(self._settings.source, SimulatedSource) and is_simulated(name)
+
+    def _file(self, name: str) -> Recording | None:
+        path = self._settings.training.recordings
+        if path is None:
+            return None
+        try:
+            return next((one for one in find_recordings(path).recordings if one.name == name), None)
+        except SourceError:
+            return None
+
+    def _fetched(self, reference: Reference) -> Iterator[object]:
+        """From the beginning of the recording on."""
+        name = reference.recording
+        if self._is_simulated(name):
+            samples = simulated_again(simulated_site(self._settings), name)
+            yield Block(0, samples, np.ones(len(samples), np.bool_))
+            return
+        file = self._file(name)
+        assert file is not None
+        with Format(reference.model.grid.rate_hz, reference.model.n_sensors).source(file) as source:
+            yield from source
+
+
+def _cut(facts: Iterator[object], reference: Reference) -> Samples:
+    """A segment of what is heard, zeros where a sensor did not deliver."""
+    start, stop = reference.start, reference.stop
+    samples = np.zeros((reference.model.n_sensors, stop - start), np.float32)
+    for fact in facts:
+        if not isinstance(fact, Block) or fact.stop <= start:
+            continue
+        if fact.start >= stop or len(fact.samples) != len(samples):
+            break
+        first, last = max(fact.start, start), min(fact.stop, stop)
+        heard = fact.samples[:, first - fact.start : last - fact.start]
+        samples[:, first - start : last - start] = np.where(fact.delivered[:, None], heard, 0)
+    return samples
+
+
+def _is_same(samples: Samples, reference: Reference) -> bool:
+    """Whether it has the features that the model remembers, for every sensor that it learned from."""
+    model, index = reference.model, reference.index
+    chain = Chain(*listening(model.grid, model.settings), Projection(model.means, model.axes))
+    found = chain.push(Block(0, samples, np.ones(len(samples), np.bool_)))
+    values = next((fact.values for fact in found if isinstance(fact, Features)), None)
+    if values is None:
+        return False
+    distances = np.linalg.norm(values - model.screen.features[:, :, index], axis=1)
+    return bool((distances[np.isfinite(model.screen.own[index])] < SAME).all())
