@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pipeline.service.logs import log, start_logging
@@ -35,7 +36,9 @@ class Companion:
 
     def __init__(self, module: str, settings: Settings, run: str) -> None:
         self.module = module
-        self._first = json.dumps({"settings": effective(settings), "run": run}).encode()
+        self._first = json.dumps(
+            {"settings": effective(settings), "file": str(settings.path or ""), "run": run}
+        ).encode()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._started_at = self._next_at = time.monotonic()
@@ -97,7 +100,7 @@ class Parent:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         first = json.loads(connection.recv(_LONGEST_MESSAGE))
-        self.settings: Settings = settings_of(first["settings"])
+        self.settings: Settings = settings_of(first["settings"], Path(first["file"]) if first["file"] else None)
         self.run: str = first["run"]
 
     @classmethod

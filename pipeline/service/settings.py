@@ -551,12 +551,26 @@ def effective(settings: Settings) -> dict[str, dict[str, Any]]:
     return {name: dict(_written(table)) for name, table in settings}
 
 
-def settings_of(written: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Those that `effective` gave."""
+def settings_of(written: Mapping[str, Mapping[str, Any]], path: Path | None = None) -> Settings:
+    """Those that `effective` gave, and the file that they are from."""
     tables = {
         name: {key: value for key, value in table.items() if value is not None} for name, table in written.items()
     }
-    return _checked(tables, Path("/"), "", "settings of the daemon")
+    settings = _checked(tables, Path("/"), "", "settings of the daemon")
+    settings._path = path
+    return settings
+
+
+def defaults_of(settings: Settings) -> Settings:
+    """What would count if the file said no more than it must: which kind of source, and where that is."""
+    source = settings.source
+    must = {
+        key_of(name, info): str(getattr(source, name))
+        for name, info in type(source).model_fields.items()
+        if info.is_required()
+    }
+    directory = Path.cwd() if settings.path is None else settings.path.parent
+    return _checked({"source": {"kind": source.kind, **must}}, directory, "", "defaults")
 
 
 def without_secrets(written: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -593,7 +607,7 @@ def differences(before: Settings, after: Settings) -> list[Difference]:
     old, new = map(_flat, written)
     shown_old, shown_new = (_flat(without_secrets(one)) for one in written)
     return [
-        Difference(key, shown_old.get(key), shown_new.get(key), _takes_effect(key))
+        Difference(key, shown_old.get(key), shown_new.get(key), takes_effect(key))
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     ]
@@ -614,7 +628,7 @@ def _changed_now(name: str, before: Settings, after: Settings) -> dict[str, Any]
     return {
         field: getattr(new, field)
         for field, info in type(new).model_fields.items()
-        if _takes_effect(f"{name}.{key_of(field, info)}") != "restart" and getattr(old, field) != getattr(new, field)
+        if takes_effect(f"{name}.{key_of(field, info)}") != "restart" and getattr(old, field) != getattr(new, field)
     }
 
 
@@ -660,7 +674,8 @@ def _flat(written: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     return {f"{name}.{key}": value for name, table in written.items() for key, value in table.items()}
 
 
-def _takes_effect(key: str) -> TakesEffect:
+def takes_effect(key: str) -> TakesEffect:
+    """When a change of `table.key` in the file is felt, once the daemon has read it again."""
     table = key.partition(".")[0]
     if key in _RESTART:
         return "restart"

@@ -31,6 +31,7 @@ from pipeline.service.settings import (
     Web,
     Webhook,
     as_toml,
+    defaults_of,
     differences,
     effective,
     read_settings,
@@ -516,3 +517,12 @@ def test_written_settings_are_read_back_the_same(settings, tmp_path_factory):
     again = read_settings(path)
     assert again == settings
     assert differences(settings, again) == []
+
+
+def test_defaults_are_those_of_the_source_that_was_chosen(written):
+    chosen = read_settings(
+        written('[source]\nkind = "folder"\npath = "drop"\nsettle = "9 s"\n[log]\nlevel = "debug"\n')
+    )
+    usual = defaults_of(chosen)
+    assert usual.source == FolderSource(path=chosen.source.path)
+    assert (usual.log, usual.storage) == (Log(), chosen.storage)
