@@ -25,7 +25,12 @@ def test_a_killed_daemon_shows_as_disconnected_and_comes_back(page, dashboard):
     dashboard.stop(signal.SIGKILL)
     page.wait_for_selector("#connection[data-state=reconnecting]")
     assert "disconnected" in page.inner_text("#connection")
+    told = page.inner_text("#banner")
+    assert re.fullmatch(r"Disconnected, trying again … What you see is from \d\d:\d\d:\d\d, \d+ s ago\.", told)
+    assert page.evaluate("getComputedStyle(document.querySelector('.live')).opacity") != "1"
     dashboard.start()
     page.wait_for_selector("#connection[data-state=live]")
+    page.wait_for_selector("#banner", state="hidden")
+    assert page.evaluate("getComputedStyle(document.querySelector('.live')).opacity") == "1"
     # The browser itself tells of connections that were refused; nothing else may be wrong.
     page.complaints[:] = [one for one in page.complaints if "ERR_CONNECTION" not in one and "ERR_INCOMPLETE" not in one]

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from pipeline.web.api import events, labels, models, monitoring, review, session, settings, sound, status, timeline
+from pipeline.web.api import (
+    events,
+    explanation,
+    labels,
+    models,
+    monitoring,
+    review,
+    sensors,
+    session,
+    settings,
+    sound,
+    status,
+    timeline,
+)
 
 ROUTERS = (
     status.router,
     events.router,
+    explanation.router,
     sound.router,
     timeline.router,
     models.router,
     review.router,
     labels.router,
+    sensors.router,
     settings.router,
     monitoring.router,
     session.router,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
@@ -18,12 +18,12 @@ Start = Annotated[int, Query(ge=0, le=2**62, description="The first sample.")]
 Stop = Annotated[int, Query(ge=1, le=2**62, description="The sample behind the last.")]
 Sensor = Annotated[int | None, Query(ge=1, le=64, description="Counted from 1; all if none is given.")]
 
+WAV: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"audio/wav": {"schema": {"type": "string", "format": "binary"}}}}
+}
 
-@router.get(
-    "/sound/{recording}",
-    response_class=Response,
-    responses={200: {"content": {"audio/wav": {"schema": {"type": "string", "format": "binary"}}}}},
-)
+
+@router.get("/sound/{recording}", response_class=Response, responses=WAV)
 def sound(
     context: TheContext,
     recording: Recording,

@@ -29,6 +29,26 @@ export function svg(name, attributes = {}, ...children) {
 
 export const replace = (root, ...children) => root.replaceChildren(...children.flat(Infinity).filter(Boolean));
 
+/** Make an element like a fresh one without exchanging it: whoever points at it, or has the focus there, stays. */
+export function settle(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) return old.replaceWith(fresh);
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    // An attribute would be a style of somebody else's; our own we set by script.
+    if (name === "style") old.style.cssText = fresh.style.cssText;
+    else old.setAttribute(name, value);
+  }
+  const before = [...old.childNodes];
+  const after = [...fresh.childNodes];
+  after.forEach((child, n) => (before[n] ? settle(before[n], child) : old.append(child)));
+  before.slice(after.length).forEach((child) => child.remove());
+}
+
 const two = (number) => String(number).padStart(2, "0");
 
 /** Local time of an ISO 8601 text, to the second. */

@@ -88,12 +88,13 @@ function axis(hz) {
   });
 }
 
-/** Columns (n, bands) as pixels, low frequencies at the bottom. */
-function image(context, columns, bands) {
+/** Columns (n, bands) as pixels, low frequencies at the bottom; nothing is drawn of those that are not known. */
+function image(context, columns, bands, known = null) {
   const n = columns.length / bands;
   const made = context.createImageData(n, bands);
   const map = soundMap();
   for (let column = 0; column < n; column++) {
+    if (known && !known[column]) continue;
     for (let band = 0; band < bands; band++) {
       const place = 4 * ((bands - 1 - band) * n + column);
       made.data.set(map.subarray(3 * columns[column * bands + band], 3 * columns[column * bands + band] + 3), place);
@@ -118,21 +119,26 @@ export function picture(spectrogram, sensor, name) {
   return el("div.picture", {}, canvas, axis(spectrogram.frequencies_hz));
 }
 
-/** Sound of one sensor with its picture and a button; `sound` has recording, start, stop (samples) and sensor. */
-export function soundFigure(sound, name, { caption = name, pictureOf = null } = {}) {
+/** Sound at an address with its picture, which `ask` fetches as /spectrogram answers it, and a button. */
+export function figure(address, ask, sensor, name, caption = name) {
   const box = el("div.picture", {}, el("p.missing", {}, "Loading …"));
   const line = el("div.head-line", { hidden: true });
   const progress = (at, of) => {
     line.hidden = at === null;
     if (at !== null && of) line.style.left = `${(100 * at) / of}%`;
   };
-  const address = soundAddress(sound.recording, sound.start, sound.stop, sound.sensor);
-  const asked = pictureOf ?? get(`/spectrogram/${encodeURIComponent(sound.recording)}`, { start: sound.start, stop: sound.stop, sensor: sound.sensor });
-  asked.then(
-    (found) => { const made = picture(found, sound.sensor, name); made.append(line); box.replaceWith(made); },
+  ask().then(
+    (found) => { const made = picture(found, sensor, name); made.append(line); box.replaceWith(made); },
     (error) => replace(box, el("p.missing", { role: "status" }, error.message)),
   );
   return el("figure.sound", {}, el("figcaption", {}, playButton(address, name, { progress }), caption), box);
+}
+
+/** The same for a stretch of a recording; `sound` has recording, start, stop (samples) and sensor. */
+export function soundFigure(sound, name, { caption = name, pictureOf = null } = {}) {
+  const { recording, start, stop, sensor } = sound;
+  const ask = () => pictureOf ?? get(`/spectrogram/${encodeURIComponent(recording)}`, { start, stop, sensor });
+  return figure(soundAddress(recording, start, stop, sensor), ask, sensor, name, caption);
 }
 
 /** A picture that goes on: `add(columns)` takes what the stream tells of one sensor. */
@@ -142,21 +148,28 @@ export function scrolling({ seconds = 15, rateHz, name }) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const canvas = el("canvas", { width, height: bands, role: "img", "aria-label": `Live spectrogram of ${name}, the last ${seconds} seconds` });
   const context = canvas.getContext("2d");
-  let history = new Uint8Array(width * bands);
+  const history = new Uint8Array(width * bands);
+  const known = new Uint8Array(width);
   let waiting = [];
   let expected = null;
   let paused = false;
   let drawnAt = 0;
   let request = 0;
 
-  const redraw = () => context.putImageData(image(context, history, bands), 0, 0);
+  // What is not known is not silence: the ground shows through.
+  context.globalCompositeOperation = "copy";
+  const redraw = () => context.putImageData(image(context, history, bands, known), 0, 0);
   function shift(n) {
     const fresh = waiting.splice(0, n);
+    const first = width - fresh.length;
     history.copyWithin(0, fresh.length * bands);
-    fresh.forEach((column, place) => history.set(column, (width - fresh.length + place) * bands));
+    known.copyWithin(0, fresh.length);
+    fresh.forEach((column, place) => {
+      known[first + place] = column ? 1 : 0;
+      if (column) history.set(column, (first + place) * bands);
+    });
     context.drawImage(canvas, -fresh.length, 0);
-    const added = history.subarray((width - fresh.length) * bands);
-    context.putImageData(image(context, added, bands), width - fresh.length, 0);
+    context.putImageData(image(context, history.subarray(first * bands), bands, known.subarray(first)), first, 0);
   }
   function step(now) {
     request = requestAnimationFrame(step);
@@ -179,8 +192,10 @@ export function scrolling({ seconds = 15, rateHz, name }) {
     /** Columns (n, bands) from a sample on; what is missing between is shown as nothing. */
     add(columns, startSample, hop) {
       const n = columns.length / bands;
-      const missed = expected === null ? 0 : Math.max(0, Math.min(width, Math.round((startSample - expected) / hop)));
-      for (let blank = 0; blank < missed; blank++) waiting.push(new Uint8Array(bands));
+      const away = expected === null ? 0 : Math.round((startSample - expected) / hop);
+      // Who counts anew has begun another recording: nobody knows how long that took.
+      const missed = Math.min(width, away < 0 ? COLUMNS_PER_SECOND : away);
+      for (let blank = 0; blank < missed; blank++) waiting.push(null);
       for (let column = 0; column < n; column++) waiting.push(columns.subarray(column * bands, (column + 1) * bands));
       waiting = waiting.slice(-width);
       expected = startSample + n * hop;

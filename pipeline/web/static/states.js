@@ -15,7 +15,7 @@ export const shape = (state) =>
     svg("path", { d: SHAPES[state] ?? SHAPES.unknown, fill: "currentColor", "fill-rule": "evenodd" }));
 
 /** A state as everybody sees it. */
-export const badge = (state, word = state) => el("span.badge", { class: `badge ${state}` }, shape(state), word);
+export const badge = (state, word = state) => el(`span.badge.${state}`, {}, shape(state), word);
 
 /** What a sensor had to say in a decision, for people. */
 export const ROLES = {
