@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pipeline.service.state import StateDirectory
@@ -120,5 +122,8 @@ def test_before_there_is_a_model_the_page_says_what_comes(browser, tmp_path, exp
         expect(page.locator(".empty")).to_contain_text("There is no model yet")
         expect(page.locator(".empty")).to_contain_text("learned by itself")
         page.goto(f"{made.url}/timeline")
+        expect(page.locator(".empty")).to_contain_text("Nothing was heard yet")
+        page.set_viewport_size({"width": 500, "height": 700})
+        expect(page.locator(".chart > .empty")).to_have_css("width", re.compile(r"^4\d\d"))
         expect(page.locator(".empty")).to_contain_text("Nothing was heard yet")
         page.close()

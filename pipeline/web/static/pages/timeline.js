@@ -267,7 +267,7 @@ export async function show(root) {
     else describe();
     if (!isCovered()) settle();
   }, STEP_MS);
-  const resized = new ResizeObserver(() => state.data && !state.list && drawn());
+  const resized = new ResizeObserver(() => state.data && !state.list && render());
   resized.observe(parts.chart);
 
   const asked = Date.parse(chosenRange.get("at") ?? "") / 1000;
