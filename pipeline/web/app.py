@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Security
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
-from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -18,7 +17,7 @@ from pipeline.service.logs import log
 from pipeline.web import api
 from pipeline.web.context import Context
 from pipeline.web.schemas import Problem
-from pipeline.web.security import Guard
+from pipeline.web.security import OPEN, Guard
 
 _STATIC = Path(__file__).parent / "static"
 _REFUSALS = (400, 401, 403, 404, 413, 415, 422, 429, 503)
@@ -34,8 +33,6 @@ def create_app(context: Context) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        # Only to be described: the guard has looked at it already.
-        dependencies=[Security(HTTPBearer(auto_error=False))] if context.visitors.tokens_needed else [],
         redirect_slashes=False,
         responses={code: {"model": Problem} for code in _REFUSALS},
     )
@@ -50,7 +47,19 @@ def create_app(context: Context) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_middleware(Guard, web=context.settings.web, visitors=context.visitors)
+    if context.visitors.tokens_needed:
+        _describe_tokens(app)
     return app
+
+
+def _describe_tokens(app: FastAPI) -> None:
+    """That one is needed, how it is sent, and for what not; the guard sees to it before any route does."""
+    description = app.openapi()
+    description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    description["security"] = [{"token": []}]
+    for path in OPEN & description["paths"].keys():
+        for operation in description["paths"][path].values():
+            operation["security"] = []
 
 
 async def _page() -> FileResponse:

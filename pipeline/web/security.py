@@ -28,7 +28,7 @@ MOST_STREAMS = 200
 STREAM = "/api/v1/stream"
 SESSION = "/api/v1/session"
 
-_OPEN = {SESSION, "/login", "/healthz"}
+OPEN = {SESSION, "/login", "/healthz"}
 _OPEN_BELOW = "/static/"
 _API = "/api/"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -128,7 +128,7 @@ class Guard:
         found = self._visitors.anybody or self._by_token(scope, headers) or self._by_cookie(headers)
         if found is not None:
             scope.setdefault("state", {}).update(who=found.name, role=found.role)
-        elif not (scope["path"] in _OPEN or scope["path"].startswith(_OPEN_BELOW)):
+        elif not (scope["path"] in OPEN or scope["path"].startswith(_OPEN_BELOW)):
             raise Refused(401, "this needs a token; log in at /login, or send one as Authorization: Bearer", _CHALLENGE)
         return found
 

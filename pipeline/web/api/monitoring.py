@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Response
-from fastapi.responses import PlainTextResponse
 
 from pipeline.web.context import TheContext
 from pipeline.web.health import Health, health_of, readiness_of
@@ -15,7 +14,11 @@ router = APIRouter(tags=["monitoring"])
 _NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "No, and why not."}}
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def metrics(context: TheContext) -> Response:
     """For Prometheus."""
     live = context.live
