@@ -132,7 +132,7 @@ function deciding(all, told, { rollback }) {
       el("div", {}, el("h2", {}, "Who decides"),
         el("p.big", { data: { model: name ?? "" } }, name ? ["Model ", el("strong", {}, name)] : "Nobody: the daemon does not run, or has no model."),
         behind && name && el("p.quiet", {}, `${all.champion} is champion; the daemon takes it up within a second.`)),
-      el("button.danger", { type: "button", disabled: !all.before, title: all.before ? `Back to ${all.before}` : "No champion came before this one", onclick: rollback }, all.before ? `Roll back to ${all.before}` : "Roll back")),
+      el("button.danger.operate", { type: "button", disabled: !all.before, title: all.before ? `Back to ${all.before}` : "No champion came before this one", onclick: rollback }, all.before ? `Roll back to ${all.before}` : "Roll back")),
     el("p", {}, el("span.quiet", {}, "Learning: "), learning ? `${learning}; it appears here when it is done.` : "nothing is under way; new labels, drift or the interval start it (see Settings, training)."),
   ];
 }
@@ -150,7 +150,7 @@ function described(one, all, { promote }) {
   return [
     el("section.card", {},
       el("div.row.apart", {}, el("h2", {}, `Model ${one.name}`),
-        one.status !== "champion" && el("button.primary", { type: "button", disabled: !one.stored, title: one.stored ? null : "Its files were removed (training.keep_models)", onclick: () => promote(one.name) }, "Let it decide")),
+        one.status !== "champion" && el("button.primary.operate", { type: "button", disabled: !one.stored, title: one.stored ? null : "Its files were removed (training.keep_models)", onclick: () => promote(one.name) }, "Let it decide")),
       el("dl.facts", {}, [
         ["is", [status(one), " since ", time(one.since, day), `: ${one.why}`]],
         ["learned", [time(one.learned, day), `, ${ORIGINS[one.origin] ?? one.origin}${one.parent ? `, after ${one.parent}` : ""}`]],
