@@ -265,7 +265,6 @@ def _facts(model: Model) -> dict[str, Any]:
     return {
         "classes": list(model.classes),
         "segments": notes["segments"],
-        "segment_samples": model.grid.segment,
         "passages": len(notes["recordings"]),
         "contamination": notes["contamination"],
         "refused": notes["refused"],

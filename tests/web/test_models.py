@@ -80,7 +80,7 @@ def test_what_training_refused_is_counted_and_listed_one_by_one(models, dashboar
     expect(button).to_have_text(str(found["segments"]))
     button.click()
     rows = page.locator(f"[aria-label='Refused segments of sensor {found['sensor']}'] tbody tr")
-    expect(rows.first).to_contain_text("not in the store")
+    expect(rows.first).to_contain_text("heard elsewhere")
     while rows.count() < found["segments"]:
         n = rows.count()
         page.click("button:text-is('More')")

@@ -87,25 +87,30 @@ def test_refusals_come_page_by_page_each_once(server, names):
     sensor = paged[0]["sensor"]
     _, own = server.ask(f"{path}?most=200&sensor={sensor}")
     assert own["refusals"] == [one for one in paged if one["sensor"] == sensor]
-    assert not any(one["kept"] for one in paged)
-    assert "not in the store" in paged[0]["told"]
 
 
 def test_the_sound_of_a_refusal_is_offered_as_long_as_it_is_kept(server, names):
     path = f"/api/v1/models/{names['champion']}/refusals?most=1"
     (one,) = server.ask(path)[1]["refusals"]
-    assert one["stop_sample"] - one["start_sample"] == Model.load(server.state.models / names["champion"]).grid.segment
+    assert (one["sound"], "heard elsewhere" in one["why_silent"]) == (None, True)
+    length = Model.load(server.state.models / names["champion"]).grid.segment
     with Journal(server.state.journal) as journal:
         heard = (one["recording"], "2026-05-01T00:00:00+00:00")
         journal.execute("INSERT INTO recordings VALUES (?, 'run', 4000, 4, '{}', ?, 99999999)", heard)
-        piece = (one["recording"], one["start_sample"], one["stop_sample"])
+        piece = (one["recording"], one["start_sample"], one["start_sample"] + length)
         journal.execute("INSERT INTO pieces VALUES (?, ?, ?, '[]', 'piece.flac', 1, '', NULL, NULL)", piece)
         kept = server.ask(path)[1]["refusals"][0]
         journal.execute("UPDATE pieces SET file = NULL")
         removed = server.ask(path)[1]["refusals"][0]
         journal.execute("DELETE FROM recordings")
-    assert (kept["kept"], kept["told"]) == (True, "")
-    assert (removed["kept"], "no longer kept" in removed["told"]) == (False, True)
+    assert kept["sound"].endswith(f"/sound?sensor={one['sensor']}")
+    assert kept["why_silent"] is None
+    assert (removed["sound"], "make room" in removed["why_silent"]) == (None, True)
+
+
+def test_refusals_of_a_model_whose_files_are_gone_stay_known(server, names):
+    _, found = server.ask(f"/api/v1/models/{names['retired']}/refusals?most=1")
+    assert "keep_models" in found["refusals"][0]["why_silent"]
 
 
 def test_two_models_stand_beside_each_other(server, names):

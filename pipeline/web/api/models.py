@@ -11,15 +11,16 @@ from pydantic import BaseModel, Field
 
 from pipeline.errors import NotFound, UsageError
 from pipeline.events import NoticeKind
-from pipeline.grid import Grid
+from pipeline.service.assembly import loaded
 from pipeline.service.model_words import Criterion, agreement, criteria, differences, learned_apart
+from pipeline.service.references import Reference, ReferenceSounds
 from pipeline.service.registry import Registered, Registry
 from pipeline.sinks.journal import Journal, Row
+from pipeline.sinks.sound import SoundStore
 from pipeline.web.context import Context, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 Name = Annotated[str, Path(min_length=1, max_length=64, description="The name of a model.")]
-_USUAL_RATE_HZ = 16000
 
 
 class Interval(BaseModel):
@@ -86,12 +87,11 @@ class Refusal(BaseModel):
     number: int
     recording: str
     start_sample: int
-    stop_sample: int
     sensor: int
     why: str
     believed: float
-    kept: bool = Field(description="Whether its sound can be had from /api/v1/sound.")
-    told: str = Field(description="Why not, if not.")
+    sound: str | None = Field(description="Where it can be heard.")
+    why_silent: str | None = Field(description="Why it cannot be heard, if so.")
 
 
 class Refusals(BaseModel):
@@ -179,15 +179,15 @@ def refusals(
 ) -> Refusals:
     """Segments that training did not learn from, one by one."""
     with context.reading() as journal:
-        one = _named(Registry(context.state.models, journal), name)
+        _named(Registry(context.state.models, journal), name)
         rows = journal.rows(
-            "SELECT refusals.rowid AS number, refusals.*, rate_hz FROM refusals LEFT JOIN recordings "
-            "ON recordings.name = recording WHERE model = ?1 AND refusals.rowid > ?2 AND (?3 IS NULL OR sensor = ?3) "
-            "AND (?4 IS NULL OR why = ?4) ORDER BY refusals.rowid LIMIT ?5",
+            "SELECT rowid AS number, * FROM refusals WHERE model = ?1 AND rowid > ?2 AND (?3 IS NULL OR sensor = ?3) "
+            "AND (?4 IS NULL OR why = ?4) ORDER BY rowid LIMIT ?5",
             (name, after, sensor, why, most + 1),
         )
-        found = [_refusal(journal, one, row) for row in rows[:most]]
-        return Refusals(refusals=found, last=found[-1].number if found else after, more=len(rows) > most)
+        sounds = _Sounds(context, journal, name)
+        found = [_refusal(row, sounds) for row in rows[:most]]
+    return Refusals(refusals=found, last=found[-1].number if found else after, more=len(rows) > most)
 
 
 @router.get("/{name}/diff/{other}")
@@ -273,26 +273,37 @@ def _counts(journal: Journal, name: str) -> list[Row]:
     )
 
 
-def _refusal(journal: Journal, model: Registered, row: Row) -> Refusal:
-    length = model.facts.get("segment_samples") or Grid(rate_hz=row["rate_hz"] or _USUAL_RATE_HZ).segment
-    place = (row["recording"], row["start"] + length, row["start"])
-    kept = journal.rows(
-        "SELECT 1 FROM pieces WHERE recording = ? AND start < ? AND stop > ? AND file IS NOT NULL LIMIT 1", place
-    )
-    if kept:
-        told = ""
-    elif row["rate_hz"] is None:
-        told = "it was not heard here: it came with the model, and its sound is not in the store"
-    else:
-        told = "its sound is no longer kept: it had to make room (storage.budget)"
+class _Sounds:
+    """Where segments that a model knows can be heard."""
+
+    def __init__(self, context: Context, journal: Journal, name: str) -> None:
+        self._finder = ReferenceSounds(context.settings, journal, SoundStore(context.state.sound, journal))
+        directory = context.state.models / name
+        self._known: dict[tuple[str, int], Reference] = {}
+        if directory.is_dir():
+            model = loaded(directory)
+            every = (Reference(model, index) for index in range(len(model.memory.start)))
+            self._known = {(one.recording, one.start): one for one in every}
+
+    def of(self, recording: str, start: int) -> tuple[str | None, str | None]:
+        """Its address, or why there is none."""
+        reference = self._known.get((recording, start))
+        if reference is None:
+            return None, "the files of the model were removed (training.keep_models)"
+        why = self._finder.why_silent(reference)
+        address = f"/api/v1/references/{reference.model.name}/{reference.index}/sound"
+        return (address, None) if why is None else (None, why)
+
+
+def _refusal(row: Row, sounds: _Sounds) -> Refusal:
+    address, why = sounds.of(row["recording"], row["start"])
     return Refusal(
         number=row["number"],
         recording=row["recording"],
         start_sample=row["start"],
-        stop_sample=row["start"] + length,
         sensor=row["sensor"],
         why=row["why"],
         believed=row["believed"],
-        kept=bool(kept),
-        told=told,
+        sound=address and f"{address}?sensor={row['sensor']}",
+        why_silent=why,
     )

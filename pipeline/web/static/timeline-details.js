@@ -96,7 +96,7 @@ function ofEvent(event, sensors, rateHz) {
     event.cures?.length ? el("p", {}, `What to do: ${event.cures.join("; ")}.`) : null,
     where && players(where, sensors),
     el("p.row", {},
-      decision && el("a.button", { href: `/review?event=${event.id}` }, "Label it"),
+      decision && el("a.button.operate", { href: `/review?event=${event.id}` }, "Label it"),
       decision && el("a.button", { href: `/sensors/1?event=${event.id}` }, "Why this decision"),
       el("a", { href: `/api/v1/events/${event.id}` }, `event ${event.id}`)),
   ];

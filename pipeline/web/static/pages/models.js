@@ -1,7 +1,7 @@
 // Which models there are, who decides, what each was learned from, and what training refused.
 
-import { get, post, soundAddress } from "../api.js";
-import { day, el, empty, failed, loading, long, percent, replace, svg, time, words } from "../dom.js";
+import { get, post } from "../api.js";
+import { day, el, empty, failed, loading, percent, replace, svg, time } from "../dom.js";
 import * as live from "../live.js";
 import { playButton } from "../sounds.js";
 import { shape } from "../states.js";
@@ -238,7 +238,7 @@ async function listSegments(box, one, sensor, why) {
 
 const segment = (found) => el("tr", {},
   el("td", {}, found.recording), el("td.number", {}, String(found.start_sample)), el("td.number", {}, percent(found.believed)),
-  el("td", {}, found.kept ? playButton(soundAddress(found.recording, found.start_sample, found.stop_sample, found.sensor), `sensor ${found.sensor} of ${found.recording}`) : el("span.quiet", {}, found.told)));
+  el("td", {}, found.sound ? playButton(found.sound, `sensor ${found.sensor} of ${found.recording}`) : el("span.quiet", {}, found.why_silent)));
 
 /** Two models beside each other. */
 function comparison(one, others) {
