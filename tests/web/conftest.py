@@ -104,8 +104,11 @@ class Dashboard:
                 request.add_header("Authorization", f"Bearer {self.token}")
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return dict(json.load(answer))
-        except (urllib.error.HTTPError, OSError, ValueError):
-            return {}
+        except urllib.error.HTTPError as error:
+            error.close()
+        except (OSError, ValueError):
+            pass
+        return {}
 
     def status(self) -> dict[str, Any]:
         return self.answer("/api/v1/status").get("status") or {}

@@ -56,7 +56,8 @@ def refused(dashboard: Dashboard, path: str) -> tuple[int, str]:
     try:
         urllib.request.urlopen(dashboard.url + path, timeout=10)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)["error"]
+        with error:
+            return error.code, json.load(error)["error"]
     raise AssertionError(f"{path} was answered")
 
 

@@ -1,4 +1,4 @@
-"""How it is set: what counts, what differs, and how to change it; never a secret."""
+"""How it is set: what counts, what differs, and how to change it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from pipeline.service.settings import effective, read_settings, settings_of
 from tests.web.conftest import Dashboard
 from tests.web.looks import check_looks
 
-SECRET = "a" * 64
-TOKENS = f'tokens = [{{ name = "field phone", role = "viewer", hash = "sha256:{SECRET}" }}]\n'
-
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory):
-    made = Dashboard(tmp_path_factory.mktemp("settings"), None, more=TOKENS)
+    made = Dashboard(tmp_path_factory.mktemp("settings"), None)
     made.start()
     yield made
     made.close()
@@ -41,18 +38,9 @@ def test_every_setting_is_told_with_its_unit_and_when_a_change_counts(dashboard)
     assert (found["file"], found["pid"]) == (str(dashboard.config), dashboard.pid)
 
 
-def test_no_secret_is_told_but_who_may_come_in(dashboard):
-    text = str(dashboard.answer("/api/v1/settings"))
-    assert SECRET not in text
-    assert "field phone" in text
-
-
 def test_the_file_gives_the_same_settings_again(dashboard):
     tables = tomllib.loads(dashboard.answer("/api/v1/settings")["toml"])
-    del tables["web"]["tokens"]
-    expected = effective(read_settings(dashboard.config))
-    expected["web"]["tokens"] = []
-    assert effective(settings_of(tables)) == expected
+    assert settings_of(tables) == read_settings(dashboard.config)
 
 
 def test_settings_are_sifted_as_one_types(page):
