@@ -57,25 +57,28 @@ class Companion:
             code = self._process.poll()
             if code is None:
                 return
-            self._bury(code, now)
+            self._bury(now, f"it ended with {code}")
         if now >= self._next_at:
-            self._start()
+            self._started_at = now
+            try:
+                self._start()
+            except OSError as error:  # no memory, no files left: the daemon can do without
+                self._bury(now, str(error))
 
-    def _bury(self, code: int, now: float) -> None:
+    def _bury(self, now: float, why: str) -> None:
         self._close()
         lived = now - self._started_at
         self._pause = _FIRST_PAUSE_SECONDS if lived > _WELL_SECONDS else min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self._next_at = now + self._pause
-        log.warning("a companion ended; it is started again", module=self.module, code=code, seconds=self._pause)
+        log.warning("a companion is missing; it is started again", module=self.module, why=why, seconds=self._pause)
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            ours.setblocking(False)
-            ours.send(self._first)
+            self._socket.setblocking(False)
+            self._socket.send(self._first)
             command = [sys.executable, "-m", self.module]
             self._process = subprocess.Popen(command, stdin=theirs.fileno())
-        self._socket, self._started_at = ours, time.monotonic()
 
     def stop(self) -> None:
         process = self._process

@@ -77,6 +77,17 @@ def test_one_that_is_killed_is_started_again(companion, tmp_path):
     assert started(lines)[1] != first
 
 
+def test_one_that_cannot_be_started_costs_the_daemon_nothing(companion, tmp_path, monkeypatch):
+    """No program, no memory, no files left: it is tried again later, and nothing is left open meanwhile."""
+    python = sys.executable
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    files = len(os.listdir("/proc/self/fd"))
+    companion.tell(b"{}")
+    assert len(os.listdir("/proc/self/fd")) == files
+    monkeypatch.setattr(sys, "executable", python)
+    assert len(started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))) == 1
+
+
 def test_whoever_does_not_listen_never_makes_the_daemon_wait(companion, tmp_path):
     """A stopped process reads nothing; far more is told than a socket holds."""
     (pid,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
