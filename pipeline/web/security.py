@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -108,8 +108,8 @@ class Guard:
         _well_formed(scope, headers)
         self._addressed_to_us(headers)
         visitor = self._visitor(scope, headers)
-        token = headers.get("authorization") is not None
-        if not token:
+        # Only a token that was asked for and is right proves that no browser was led here.
+        if self._visitors.anybody or "authorization" not in headers:
             _from_our_pages(scope, headers)
         if method in _SAFE:
             return receive
@@ -146,11 +146,9 @@ class Guard:
         return found
 
     def _by_cookie(self, headers: Headers) -> Visitor | None:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return None
-        return None if found is None else self._visitors.by_cookie(found.value)
+        # Others at this host set cookies as they like; the parser of Python would give up at their first slip.
+        found = cookie_parser(headers.get("cookie", "")).get(self._cookie)
+        return None if found is None else self._visitors.by_cookie(found)
 
     @contextmanager
     def _counted(self, path: str) -> Iterator[None]:

@@ -141,6 +141,13 @@ def test_a_cookie_that_was_changed_is_none(guarded):
         assert status_of(answer) in (400, 401), cookie
 
 
+def test_a_cookie_is_found_beside_whatever_others_at_this_host_have_set(guarded):
+    cookie = log_in(guarded.port, VIEWER).cookie
+    for others in ('theme={"dark": true, "sizes": [1, 2]}', "a b=c", "=;;", 'open="', "path"):
+        for header in (f"{others}; {cookie}", f"{cookie}; {others}"):
+            assert ask(guarded.port, SESSION, headers={"Cookie": header}).json["who"] == "bob", header
+
+
 def test_a_token_that_is_taken_away_ends_its_sessions_at_once(tmp_path):
     made = Dashboard(tmp_path, None, more=f"tokens = [{', '.join(TOKENS)}]\n")
     made.token = OPERATOR
@@ -179,6 +186,7 @@ def test_a_foreign_page_cannot_change_anything(open_to_all):
         "nonsense": {**CHANGE, "Origin": "http://[evil"},
         "another site": {**CHANGE, "Sec-Fetch-Site": "cross-site"},
         "a neighbour": {**CHANGE, "Sec-Fetch-Site": "same-site"},
+        "a password in the address": {"Authorization": "Basic eDp5", "Content-Type": "text/plain"},
     }
     for why, headers in refused.items():
         assert ask(port, SESSION, "POST", headers=headers, body={"token": "x"}).code in (403, 415), why
