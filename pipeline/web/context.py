@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -17,6 +17,8 @@ from pipeline.sinks.journal import Journal
 from pipeline.web.live import Live
 from pipeline.web.visitors import Visitors
 
+_AT_ONCE = 2
+
 
 class Context:
     """One served state directory."""
@@ -27,7 +29,7 @@ class Context:
         self.visitors = Visitors(settings.web, self.state.session_key)
         self.live = Live(self.state)
         self.review = Review()
-        self.started_at = time.time()
+        self.at_work = asyncio.Semaphore(_AT_ONCE)
 
     @contextmanager
     def reading(self) -> Iterator[Journal]:
@@ -47,6 +49,15 @@ def _context(request: Request) -> Any:
 
 
 TheContext = Annotated[Context, Depends(_context)]
+
+
+async def _few_at_once(context: TheContext) -> AsyncIterator[None]:
+    async with context.at_work:
+        yield
+
+
+Laborious = Depends(_few_at_once, scope="function")
+"""For what takes a core for a moment, or a hundred megabytes: whoever asks for it too often waits, and nobody else."""
 
 
 def _who(request: Request) -> str:

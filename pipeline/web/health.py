@@ -7,10 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pipeline.web.live import FRESH_SECONDS
 from pipeline.web.metrics import seconds_of
 
-FRESH_SECONDS = 15.0
-"""The daemon tells how things stand twice a second, and every ten seconds while its source is silent for long."""
 _SOUND_SECONDS = 30.0
 Status = Mapping[str, Any]
 

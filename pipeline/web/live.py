@@ -16,6 +16,8 @@ from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.web.listening import Listener
 
+FRESH_SECONDS = 15.0
+"""The daemon tells how things stand twice a second, and every ten seconds while its source is silent for long."""
 _STATUS_SECONDS = 1.0
 _QUIET_SECONDS = 10.0
 """After so long without news a page is told that the connection is alive."""
@@ -48,6 +50,7 @@ class Live:
         self._seen_at = 0.0
         self._status_told_at = 0.0
         self._last_id: int | None = None
+        self._trouble = ""
         self._pages: set[_Page] = set()
         self._news = asyncio.Event()
         self._listener = Listener(state.sound)
@@ -61,10 +64,20 @@ class Live:
     def pages(self) -> int:
         return len(self._pages)
 
+    @property
+    def living_run(self) -> str | None:
+        """The run that is alive."""
+        status, age = self.status, self.age_seconds
+        if status is None or age is None or age >= FRESH_SECONDS or not status.get("running", True):
+            return None
+        return str(status["run"])
+
     def tell(self, snapshot: Snapshot) -> None:
         """From the daemon."""
         age = snapshot.get("age_seconds", 0.0)
         self.status, self._seen_at = snapshot["status"], time.monotonic() - age
+        if self._last_id is None or not self._pages:
+            self._last_id = snapshot["last_id"]  # whoever comes now is told what comes behind it
         self._news.set()
 
     async def run(self) -> None:
@@ -75,10 +88,14 @@ class Live:
             if self._pages:
                 try:
                     await self._tell_pages()
+                    self._trouble = ""
                 except (GemmedError, OSError) as error:
-                    log.warning("pages are told nothing now", why=str(error))
-            else:
-                self._last_id = None
+                    self._report_once(str(error))
+
+    def _report_once(self, why: str) -> None:
+        if why != self._trouble:
+            self._trouble = why
+            log.warning("pages are told nothing now", why=why)
 
     async def _tell_pages(self) -> None:
         assert self.status is not None
@@ -106,9 +123,7 @@ class Live:
 
     def _new_events(self) -> list[dict[str, Any]]:
         with Journal(self._state.journal, read_only=True) as journal:
-            if self._last_id is None:
-                self._last_id = journal.last_id
-                return []
+            assert self._last_id is not None
             found = [event.as_dict() for event in journal.events(after=self._last_id, most=_MOST_EVENTS)]
             if found:
                 self._last_id = found[-1]["id"]

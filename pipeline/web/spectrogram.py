@@ -55,12 +55,13 @@ def columns(samples: Samples, rate_hz: int) -> NDArray[np.uint8]:
     """(sensors, columns, bands) of sound (sensors, time); a column begins every hop and is two hops long."""
     how = bands(rate_hz)
     n = max(0, samples.shape[1] // how.hop - 1)
-    if n == 0:
-        return np.zeros((samples.shape[0], 0, N_BANDS), np.uint8)
-    frames = np.lib.stride_tricks.sliding_window_view(samples, how.length, axis=1)[:, : n * how.hop : how.hop]
-    spectra = np.fft.rfft(frames * how.window, axis=2)
-    power = (spectra.real**2 + spectra.imag**2).astype(np.float32) @ how.weights.T
-    decibels = 10 * np.log10(np.maximum(power, 1e-20))
-    scaled = (decibels - FLOOR_DB) * (255 / (CEILING_DB - FLOOR_DB))
-    made: NDArray[np.uint8] = np.clip(np.rint(np.nan_to_num(scaled)), 0, 255).astype(np.uint8)
+    made = np.zeros((len(samples), n, N_BANDS), np.uint8)
+    # One sensor after the other: frames need many times the memory of the sound.
+    for row, heard in zip(made, samples if n else (), strict=False):
+        frames = np.lib.stride_tricks.sliding_window_view(heard, how.length)[: n * how.hop : how.hop]
+        spectra = np.fft.rfft(frames * how.window, axis=1)
+        power = (spectra.real**2 + spectra.imag**2).astype(np.float32) @ how.weights.T
+        decibels = 10 * np.log10(np.maximum(power, 1e-20))
+        scaled = (decibels - FLOOR_DB) * (255 / (CEILING_DB - FLOOR_DB))
+        row[:] = np.clip(np.rint(np.nan_to_num(scaled)), 0, 255)
     return made

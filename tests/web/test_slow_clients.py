@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from threading import Event, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore, Thread
 
 import pytest
 
@@ -115,3 +116,29 @@ def test_more_connections_than_there_is_room_for_are_closed(server):
         peer.close()
     assert ask(port, "/login").code == 200
     assert len(serving.server_state.connections) <= 20
+
+
+def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(server, monkeypatch):
+    """Many who wait take no thread from others: all but two of these wait, and there are forty threads."""
+    from pipeline.web.api import timeline
+
+    port, *_ = server
+    begun, end, made = Semaphore(0), Event(), timeline.timeline
+
+    def slowly(*arguments, **named):
+        begun.release()
+        assert end.wait(20)
+        return made(*arguments, **named)
+
+    monkeypatch.setattr(timeline, "timeline", slowly)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 100)
+    with ThreadPoolExecutor(50) as pool:
+        answers = [pool.submit(ask, port, "/api/v1/timeline") for _ in range(50)]
+        try:
+            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=20)
+            assert ask(port, "/api/v1/events").code == 200
+            assert not begun.acquire(blocking=False)
+        finally:
+            end.set()
+        assert [answer.result().code for answer in answers] == [200] * 50

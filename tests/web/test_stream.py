@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from threading import Event
 from typing import Any
 
 import pytest
 
-from tests.web.conftest import PATIENCE, until
+from pipeline.service.settings import read_settings
+from pipeline.service.state import StateDirectory
+from pipeline.sinks.journal import Entry, Journal
+from pipeline.web.live import Live
+from pipeline.web.server import serve
+from tests.service.live import settings
+from tests.web.asking import Answer, ask
+from tests.web.conftest import PATIENCE, free_port, until
 
 
 @contextmanager
@@ -104,3 +114,70 @@ def test_the_same_recording_has_the_same_columns_live_and_afterwards(dashboard):
     stored = base64.b64decode(kept["data"])
     for sensor in range(4):
         assert live[sensor * n_columns * 64 :][:64] == stored[sensor * 64 :][:64]
+
+
+def test_a_page_misses_nothing_from_the_moment_it_comes(tmp_path):
+    """Also if it is the first one, and something happens before the daemon speaks again."""
+    state = StateDirectory(tmp_path)
+
+    async def first_events() -> bytes:
+        live = Live(state)
+        live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
+        telling = asyncio.create_task(live.run())
+        page = live.stream(after=None, spectrogram=False)
+        assert await anext(page) == b"retry: 1000\n\n"
+        journal.append([Entry("r", {"type": "tick"})])
+        live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
+        async with asyncio.timeout(PATIENCE):
+            async for told in page:
+                if b"event: events" in told:
+                    break
+        await page.aclose()
+        telling.cancel()
+        return told
+
+    with Journal(state.journal) as journal:
+        journal.append([Entry("r", {"type": "tick"})])
+        told = asyncio.run(first_events())
+    assert b"id: 2\n" in told
+
+
+def test_pages_that_cannot_be_told_anything_any_more_end_the_server(tmp_path):
+    """A mistake in what is told: whoever started it starts it again, and pages come back to a sound one."""
+    port, over = free_port(), Event()
+    config = settings(tmp_path, model=None, more=f'[web]\naddress = "127.0.0.1:{port}"\n')
+    Journal(StateDirectory(tmp_path / "state").journal).close()
+
+    def snapshots() -> Iterator[Any]:
+        while not over.wait(0.05):
+            yield {"status": {"run": "r"}, "last_id": 0}
+
+    with ThreadPoolExecutor(1) as pool, ExitStack() as ends:
+        ends.callback(over.set)
+        serving = pool.submit(serve, read_settings(config), snapshots())
+        page = until(lambda: _opened(port, "/api/v1/stream?spectrogram=true"), "it is served")
+        with closing(page), pytest.raises(KeyError, match="recording"):
+            serving.result(PATIENCE)
+
+
+def _opened(port: int, path: str) -> http.client.HTTPConnection | None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+    except OSError:
+        return None
+    return connection
+
+
+def test_sound_that_is_not_whole_yet_is_asked_for_again(dashboard):
+    """A browser keeps what never changes; what is being written still it must not keep as silence."""
+    recording = dashboard.status()["recording"]
+
+    def sound(stop: int) -> Answer:
+        return ask(dashboard.port, f"/api/v1/sound/{recording}?start=0&stop={stop}&sensor=1")
+
+    second = dashboard.status()["rate_hz"]
+    until(lambda: sound(second).code == 200, "the first second is kept")
+    assert "max-age" in sound(second).headers["cache-control"]
+    whole = sound(100 * second)
+    assert (whole.code, whole.headers["cache-control"]) == (200, "no-cache")

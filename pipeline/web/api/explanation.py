@@ -6,7 +6,7 @@ import json
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -19,12 +19,12 @@ from pipeline.sinks.journal import Journal, Stored
 from pipeline.sinks.sound import SoundStore
 from pipeline.training.model import Model
 from pipeline.web.api.events import EventId
-from pipeline.web.api.sound import WAV
-from pipeline.web.context import Context, TheContext
+from pipeline.web.api.sound import WAV, Sensor, wav
+from pipeline.web.context import Context, Laborious, TheContext
 from pipeline.web.schemas import Event, Spectrogram
 from pipeline.web.sounds import Stretch, as_spectrogram, as_wav
 
-router = APIRouter(prefix="/api/v1", tags=["explanations"])
+router = APIRouter(prefix="/api/v1", tags=["explanations"], dependencies=[Laborious])
 _NEAREST = 3
 
 
@@ -195,14 +195,12 @@ def _neighbours(
 
 ModelName = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="The name of a model.")]
 Index = Annotated[int, Path(ge=0, le=10**6, description="One of the segments that it was learned from.")]
-Sensor = Annotated[int | None, Query(ge=1, le=64, description="Counted from 1; all if none is given.")]
 
 
 @router.get("/references/{model}/{index}/sound", response_class=Response, responses=WAV)
 def reference_sound(context: TheContext, model: ModelName, index: Index, sensor: Sensor = None) -> Response:
     """A segment that a model was learned from as WAV, as loud as it can be."""
-    wav = as_wav(_stretch(context, model, index), sensor, normalise=True)
-    return Response(wav, media_type="audio/wav", headers={"Cache-Control": "private, max-age=3600"})
+    return wav(as_wav(_stretch(context, model, index), sensor, normalise=True), lasting=True)
 
 
 @router.get("/references/{model}/{index}/spectrogram")

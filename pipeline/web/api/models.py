@@ -17,7 +17,7 @@ from pipeline.service.references import Reference, ReferenceSounds
 from pipeline.service.registry import Registered, Registry
 from pipeline.sinks.journal import Journal, Row
 from pipeline.sinks.sound import SoundStore
-from pipeline.web.context import Context, TheContext, Who
+from pipeline.web.context import Context, Laborious, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 Name = Annotated[str, Path(min_length=1, max_length=64, description="The name of a model.")]
@@ -190,7 +190,7 @@ def refusals(
     return Refusals(refusals=found, last=found[-1].number if found else after, more=len(rows) > most)
 
 
-@router.get("/{name}/diff/{other}")
+@router.get("/{name}/diff/{other}", dependencies=[Laborious])
 def diff(
     context: TheContext, name: Name, other: Annotated[str, Path(min_length=1, max_length=64, description="Another.")]
 ) -> Diff:

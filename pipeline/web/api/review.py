@@ -12,7 +12,7 @@ from pipeline.service.labelling import new_labels
 from pipeline.service.review import Question, Questions, Why, classes_of, given_since
 from pipeline.sinks.journal import Journal
 from pipeline.web.api.labels import Said, Word, words_of
-from pipeline.web.context import Context, TheContext
+from pipeline.web.context import Context, Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["labels"])
 CONTEXT_SECONDS = 4.0
@@ -106,7 +106,7 @@ class ToReview(BaseModel):
     retraining: Retraining
 
 
-@router.get("/review")
+@router.get("/review", dependencies=[Laborious])
 def review(
     context: TheContext,
     most: Annotated[int, Query(ge=1, le=100)] = 20,

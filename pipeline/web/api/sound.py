@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
-from pipeline.web.context import TheContext
+from pipeline.web.context import Laborious, TheContext
 from pipeline.web.schemas import Spectrogram
 from pipeline.web.sounds import as_spectrogram, as_wav, stretch
 
-router = APIRouter(prefix="/api/v1", tags=["sound"])
+router = APIRouter(prefix="/api/v1", tags=["sound"], dependencies=[Laborious])
 
 Recording = Annotated[str, Path(max_length=200, description="The name of a recording, as events tell it.")]
 Start = Annotated[int, Query(ge=0, le=2**62, description="The first sample.")]
@@ -33,9 +33,14 @@ def sound(
     normalise: Annotated[bool, Query(description="As loud as it can be.")] = False,
 ) -> Response:
     """A stretch of a recording as WAV."""
-    wav = as_wav(stretch(context, recording, start, stop), sensor, normalise=normalise)
-    # What was heard never changes.
-    return Response(wav, media_type="audio/wav", headers={"Cache-Control": "private, max-age=3600"})
+    found = stretch(context, recording, start, stop)
+    return wav(as_wav(found, sensor, normalise=normalise), lasting=not found.missing)
+
+
+def wav(sound: bytes, *, lasting: bool) -> Response:
+    """What was heard never changes, but what is missing may still be being written."""
+    headers = {"Cache-Control": "private, max-age=3600"} if lasting else None
+    return Response(sound, media_type="audio/wav", headers=headers)
 
 
 @router.get("/spectrogram/{recording}")

@@ -11,16 +11,15 @@ from pipeline.web.context import TheContext
 from pipeline.web.schemas import Status
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
-_STALE_SECONDS = 15.0
 
 
 @router.get("/status")
 async def status(context: TheContext) -> Status:
     """The latest that the daemon told."""
-    age = context.live.age_seconds
-    told = context.live.status
-    running = age is not None and age < _STALE_SECONDS and (told or {}).get("running", True)
-    return Status(running=running, age_seconds=None if age is None else round(age, 2), status=told)
+    live, age = context.live, context.live.age_seconds
+    return Status(
+        running=live.living_run is not None, age_seconds=None if age is None else round(age, 2), status=live.status
+    )
 
 
 @router.get(

@@ -10,12 +10,11 @@ from fastapi import APIRouter, Query
 from pipeline.errors import UsageError
 from pipeline.service.labelling import parsed_time
 from pipeline.service.timeline import Timeline, timeline
-from pipeline.web.context import Context, TheContext
+from pipeline.web.context import Laborious, TheContext
 
-router = APIRouter(prefix="/api/v1", tags=["timeline"])
+router = APIRouter(prefix="/api/v1", tags=["timeline"], dependencies=[Laborious])
 _LATEST = 32_503_680_000.0
 """The year 3000: nothing is later, and numbers of seconds stay what they are."""
-_STALE_SECONDS = 15.0
 _HOUR = 3600.0
 
 
@@ -36,13 +35,7 @@ def whole(
     last = now if end is None else _seconds(end)
     first = last - _HOUR if begin is None else _seconds(begin)
     with context.reading() as journal:
-        return timeline(journal, first, last, bins=bins, now=now, running=_running(context))
-
-
-def _running(context: Context) -> str | None:
-    """The run that is alive."""
-    status, age = context.live.status, context.live.age_seconds
-    return status["run"] if status is not None and age is not None and age < _STALE_SECONDS else None
+        return timeline(journal, first, last, bins=bins, now=now, running=context.live.living_run)
 
 
 def _seconds(text: str) -> float:
