@@ -251,7 +251,7 @@ def piece_end(directory: Path, n_sensors: int, first: int, stop: int) -> Samples
     for file in [*directory.glob(f"{start:012d}-*.part"), *directory.glob(f"{start:012d}.*[cv]")]:
         try:
             found = _stored(file, n_sensors, first - start, stop - start)
-        except FileNotFoundError:
+        except (FileNotFoundError, SourceError):
             continue
         if found.shape == (n_sensors, stop - first):
             return found
@@ -264,8 +264,11 @@ def _stored(file: Path, n_sensors: int, first: int, stop: int) -> Samples:
         return _raw(file, match[2], n_sensors, first, stop)
     import soundfile
 
-    with file.open("rb") as opened:
-        samples: Samples = soundfile.read(opened, stop - first, first, dtype="float32", always_2d=True)[0].T
+    try:
+        with file.open("rb") as opened:
+            samples: Samples = soundfile.read(opened, stop - first, first, dtype="float32", always_2d=True)[0].T
+    except soundfile.LibsndfileError as error:
+        raise SourceError(f"{file} cannot be read: {error}; restore it from a copy") from error
     return samples
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -62,4 +63,4 @@ class Listener:
 def _levels(samples: Samples) -> list[float | None]:
     """RMS of each sensor without its offset; nothing to say of digital silence."""
     power = samples.var(axis=1)
-    return [round(10 * float(np.log10(one)), 1) if one > 0 else None for one in power.tolist()]
+    return [round(10 * float(np.log10(one)), 1) if 0 < one < inf else None for one in power.tolist()]

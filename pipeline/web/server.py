@@ -81,12 +81,17 @@ async def _serve(
         loop.add_signal_handler(number, end)
     Thread(target=follow, name="snapshots", daemon=True).start()
     tasks = [asyncio.create_task(context.live.run())]
+    # Else pages would look alive, and be told nothing any more.
+    tasks[0].add_done_callback(lambda _: end())
     if encrypted is not None:
         tasks.append(asyncio.create_task(_renewing(encrypted, settings.web)))
     # Not `serve`, which would take over the signals of a process that ends with the daemon.
     await server._serve(sockets=[listener])
     for task in tasks:
         task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            raise ended
 
 
 async def _renewing(encrypted: ssl.SSLContext, web: Web) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.events import Block
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.sound import SoundStore, Spool, raw_tail
+from pipeline.sinks.sound import SoundStore, Spool, piece_end, raw_tail
 from pipeline.web.listening import Listener
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, N_BANDS, bands, columns
 
@@ -106,3 +106,8 @@ def test_the_tail_tells_who_delivered_and_only_what_is_new(tmp_path, spool):
     assert raw_tail(tmp_path / "r", 2, after=100, most=1000) is None
     assert raw_tail(tmp_path / "r", 2, after=40, most=10)[0] == 90
     assert raw_tail(tmp_path / "nothing", 2, after=None, most=10) is None
+
+
+def test_of_a_piece_that_is_damaged_there_is_no_end(tmp_path):
+    (tmp_path / "000000000000.flac").write_bytes(b"no sound at all")
+    assert piece_end(tmp_path, 2, 10, 20) is None

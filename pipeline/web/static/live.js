@@ -3,10 +3,12 @@
 import { get, toLogin } from "./api.js";
 
 const STALE_MS = 15000;
+const MOST_RECENT = 500;
 const listeners = new Map();
 let source = null;
 let withSpectrogram = false;
 let heardAt = 0;
+let recent = []; // the last events, for whoever has asked the server while they came
 let lastId = 0;
 let state = "connecting";
 
@@ -16,6 +18,19 @@ export function on(kind, listener) {
   listeners.get(kind).add(listener);
   if (kind === "connection") listener(state);
   return () => listeners.get(kind).delete(listener);
+}
+
+/** Events behind one that a page knows of, as far as they are remembered. */
+export const since = (id) => recent.filter((event) => event.id > id);
+
+/** Hear of events behind one that a page knows of, also of those that came while it was loaded. Returns how to stop. */
+export function follow(id, listener) {
+  const hear = (events) => {
+    const fresh = events.filter((event) => event.id > id);
+    if (fresh.length) listener(fresh);
+  };
+  hear(recent);
+  return on("events", hear);
 }
 
 /** When the server or the daemon was heard last, in milliseconds; 0 if never. */
@@ -53,8 +68,10 @@ function open() {
   source.addEventListener("columns", (message) => tell("columns", JSON.parse(message.data)));
   source.addEventListener("events", (message) => {
     const fresh = JSON.parse(message.data).filter((event) => event.id > lastId);
-    if (fresh.length) lastId = fresh.at(-1).id;
-    if (fresh.length) tell("events", fresh);
+    if (!fresh.length) return;
+    lastId = fresh.at(-1).id;
+    recent = [...recent, ...fresh].slice(-MOST_RECENT);
+    tell("events", fresh);
   });
 }
 

@@ -29,10 +29,8 @@ export async function show(root) {
   const stops = [
     live.on("status", page.stands),
     live.on("columns", page.heard),
-    live.on("events", (events) => {
-      page.decided(events.filter((event) => event.type === "decision"));
-      page.happened(events);
-    }),
+    live.follow(decisions.last_id, (events) => page.decided(events.filter((event) => event.type === "decision"))),
+    live.follow(told.last_id, page.happened),
     page.close,
   ];
   return () => stops.forEach((stop) => stop());

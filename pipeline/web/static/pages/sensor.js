@@ -34,7 +34,7 @@ export async function show(root, text) {
   stand();
   explain(why, number, found.last_decision);
   history(past, number);
-  return live.on("events", async (events) => {
+  return live.follow(found.event ?? 0, async (events) => {
     if (!events.some((event) => event.type === "state_changed" && event.sensor === number)) return;
     found = await get(`/sensors/${number}`).catch(() => found);
     stand();

@@ -46,6 +46,7 @@ export async function show(root) {
       const answer = await get("/timeline", { begin: iso(begin), end: iso(end), bins: Math.min(2000, Math.max(20, Math.round(bins))) });
       if (mine !== state.asked) return;
       state.data = opened(answer);
+      live.since(answer.last_id).forEach((event) => take(state.data, event));
       state.loadedAt = performance.now();
       parts.failure.replaceChildren();
       replace(parts.legend, legend(state.data.classes));
