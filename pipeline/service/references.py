@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 
 import numpy as np
@@ -102,13 +103,17 @@ class ReferenceSounds:
         return isinstance(self._settings.source, SimulatedSource) and is_simulated(name)
 
     def _file(self, name: str) -> Recording | None:
+        return self._files.get(name)
+
+    @cached_property
+    def _files(self) -> dict[str, Recording]:
         path = self._settings.training.recordings
         if path is None:
-            return None
+            return {}
         try:
-            return next((one for one in find_recordings(path).recordings if one.name == name), None)
+            return {one.name: one for one in find_recordings(path).recordings}
         except SourceError:
-            return None
+            return {}
 
     def _fetched(self, reference: Reference) -> Iterator[object]:
         """From the beginning of the recording on."""

@@ -152,8 +152,9 @@ def _check(context: Context, number: int) -> None:
 
 def _told(journal: Journal, kind: str, number: int, *, most: int, since: str = "", until: str = "9") -> list[Row]:
     """The newest events of a type that speak of one sensor, the newest first."""
+    # From the end on, as far as is needed: by their time, all there are would be sorted.
     rows = journal.rows(
-        "SELECT id, time, body FROM events WHERE type = ? AND time BETWEEN ? AND ? "
+        "SELECT id, time, body FROM events WHERE type = ? AND +time BETWEEN ? AND ? "
         "AND json_extract(body, '$.sensor') = ? ORDER BY id DESC LIMIT ?",
         (kind, since, until, number, most),
     )
