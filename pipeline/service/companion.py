@@ -8,6 +8,7 @@ and so does the companion.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ _WELL_SECONDS = 60.0
 """Who has lived for so long is started again at once."""
 _STOP_SECONDS = 2.0
 _LONGEST_MESSAGE = 1 << 20
+_LESS_URGENT, _DIES_FIRST = 5, 500
 
 Snapshot = dict[str, Any]
 
@@ -111,6 +113,7 @@ class Parent:
         """For a process that the daemon has just started; who stops the daemon stops it, not others."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _step_back()
         parent = cls(socket.socket(fileno=0))
         start_logging(parent.settings.log.level, parent.settings.log.format)
         return parent
@@ -129,3 +132,10 @@ class Parent:
             if not message:
                 return
             yield json.loads(message)
+
+
+def _step_back() -> None:
+    """Where there is too little for both, of time or of memory, the daemon has it."""
+    os.nice(_LESS_URGENT)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_DIES_FIRST))

@@ -70,6 +70,13 @@ def test_it_gets_the_settings_and_then_how_things_stand(companion, tmp_path):
     assert lines[0]["url"] == "http://127.0.0.1:9999"
 
 
+def test_it_has_what_the_daemon_leaves_of_time_and_memory(companion, tmp_path):
+    (pid,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
+    assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    own, other = (int(Path(f"/proc/{one}/oom_score_adj").read_text()) for one in ("self", pid))
+    assert other > own
+
+
 def test_one_that_is_killed_is_started_again(companion, tmp_path):
     (first,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
     os.kill(first, signal.SIGKILL)
