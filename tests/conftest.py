@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import socket
 from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,13 @@ def library(name: str, package: str) -> None:
     if find_library(name) is None:
         message = f"lib{name} is not installed; apt-get install {package}"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+
+
+def free_port() -> int:
+    """One of this machine that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

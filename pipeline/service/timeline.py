@@ -18,14 +18,13 @@ from pipeline.service.bands import Band, Change
 from pipeline.service.presence import Window, kept, listening, seconds_of
 from pipeline.service.tallies import Single, Tally, singles, tally, uncounted_until
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.summaries import as_text
+from pipeline.sinks.summaries import WORST_FIRST, as_text
 
 _MOST_DAYS = 400
 _MOST_CHANGES = 10_000
 """Changes of state and trust that are looked at one by one; of more, the worst of every bin is told."""
 _MOST_LABELS = 1000
 _ANOMALIES = ("event_noticed", "fault_suspected", "common_fault", "label_doubted")
-_WORST_STATES = (State.BAD, State.DEGRADED, State.UNKNOWN, State.OFF, State.GOOD)
 _NOBODY = "nobody listened"
 _MEANS = {State.BAD: "masked", State.OFF: "off"}
 _Rows = dict[int, list[Change]]
@@ -157,7 +156,7 @@ def _sensors(window: Window) -> list[SensorRows]:
     return [
         SensorRows(
             number,
-            window.bands(states[number], State.UNKNOWN, _WORST_STATES),
+            window.bands(states[number], State.UNKNOWN, WORST_FIRST),
             window.bands(trust[number], "trusted", ("masked", "off", "trusted")),
         )
         for number in numbers

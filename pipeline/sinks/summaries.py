@@ -19,7 +19,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 LENGTHS = (MINUTE, HOUR, DAY)
 _MOST_MINUTES, _MOST_HOURS = DAY // MINUTE, 32 * DAY // HOUR
 """A chart of a longer time is drawn from what is coarser."""
-_WORST_FIRST = (State.BAD, State.DEGRADED, State.UNKNOWN, State.OFF, State.GOOD)
+WORST_FIRST = (State.BAD, State.DEGRADED, State.UNKNOWN, State.OFF, State.GOOD)
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class SensorSummary:
 
     @property
     def worst(self) -> str | None:
-        return next((str(state) for state in _WORST_FIRST if state in self.seconds), None)
+        return next((str(state) for state in WORST_FIRST if state in self.seconds), None)
 
     def stored(self) -> list[Any]:
         seconds = {state: round(seconds, 3) for state, seconds in self.seconds.items()}

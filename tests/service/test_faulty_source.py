@@ -15,6 +15,7 @@ from pipeline.service.state import StateDirectory
 from pipeline.service.verify import recordings, runs, verify
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore
+from tests.conftest import free_port
 from tests.service.live import PATIENCE, Running, settings
 
 RATE, SENSORS = 2000, 4
@@ -37,11 +38,6 @@ def server(port: int = 0) -> Iterator[socket.socket]:
 def tcp(directory: Path, port: int, *, source: str = HASTY, more: str = "") -> Path:
     address = f'kind = "pcm"\naddress = "tcp://127.0.0.1:{port}"\n{source}'
     return settings(directory, model=None, rate_hz=RATE, source=address, more=more)
-
-
-def free_port() -> int:
-    with server() as listening:
-        return listening.getsockname()[1]
 
 
 def stored(directory: Path) -> list[np.ndarray]:

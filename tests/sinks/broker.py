@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -14,15 +13,9 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from tests.conftest import component, program
+from tests.conftest import component, free_port, program
 
 PATIENCE = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Mosquitto:

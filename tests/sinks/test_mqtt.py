@@ -14,8 +14,8 @@ from pipeline.sinks import mqtt
 from pipeline.sinks.forwarding import Refused
 from pipeline.sinks.journal import Stored
 from pipeline.sinks.mqtt import Broker, MqttTarget, View
-from tests.conftest import program
-from tests.sinks.broker import Mosquitto, Subscriber, free_port
+from tests.conftest import free_port, program
+from tests.sinks.broker import Mosquitto, Subscriber
 
 SECRET = "swordfish-and-more"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,18 +20,12 @@ from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
-from tests.conftest import component, program
+from tests.conftest import component, free_port, program
 from tests.service.live import settings
 
 PATIENCE = 60.0
 ROOT = Path(__file__).parents[2]
 SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(found: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:

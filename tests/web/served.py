@@ -14,8 +14,9 @@ from typing import Any
 from pipeline.service.settings import read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.web.server import serve
+from tests.conftest import free_port
 from tests.service.live import settings
-from tests.web.conftest import free_port, until
+from tests.web.conftest import until
 
 
 class Served:

@@ -17,9 +17,9 @@ import yaml
 
 from pipeline.sinks.journal import Journal
 from pipeline.web.metrics import METRICS, Kind, exposition, seconds_of
-from tests.conftest import component, program
+from tests.conftest import component, free_port, program
 from tests.service.live import Running, settings, simulated_sound
-from tests.web.conftest import free_port, until
+from tests.web.conftest import until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

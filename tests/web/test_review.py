@@ -20,9 +20,9 @@ from pipeline.service.retrain import Outcome, Workshop, run
 from pipeline.service.settings import read_settings
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.retention import Worth
-from tests.conftest import component
+from tests.conftest import component, free_port
 from tests.service.live import settings
-from tests.web.conftest import Dashboard, free_port, until
+from tests.web.conftest import Dashboard, until
 
 READY = ".review-stage[data-sound=ready]"
 HEARD_SECONDS = 200

@@ -19,9 +19,10 @@ from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.web.live import Live
 from pipeline.web.server import serve
+from tests.conftest import free_port
 from tests.service.live import settings
 from tests.web.asking import Answer, ask
-from tests.web.conftest import PATIENCE, free_port, until
+from tests.web.conftest import PATIENCE, until
 
 
 @contextmanager

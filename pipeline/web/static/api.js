@@ -13,18 +13,21 @@ export function toLogin() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
-async function ask(path, options = {}) {
+/** What is at an address of our own, or a problem. */
+export async function fetched(address, options = {}) {
   let answer;
   try {
-    answer = await fetch(`/api/v1${path}`, { credentials: "same-origin", ...options });
+    answer = await fetch(address, { credentials: "same-origin", ...options });
   } catch {
     throw new Problem("The server does not answer; it may be restarting.", 0);
   }
-  const body = await answer.json().catch(() => null);
   if (answer.status === 401) toLogin();
-  if (!answer.ok) throw new Problem(body?.error ?? `The server answered ${answer.status}.`, answer.status);
-  return body;
+  if (answer.ok) return answer;
+  const body = await answer.json().catch(() => null);
+  throw new Problem(body?.error ?? `The server answered ${answer.status}.`, answer.status);
 }
+
+const ask = async (path, options) => (await fetched(`/api/v1${path}`, options)).json().catch(() => null);
 
 const query = (values) => {
   const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);

@@ -1,6 +1,6 @@
 // The sound of all sensors at once: fetched ahead, made equally loud, played together or one alone.
 
-import { get, Problem, soundAddress } from "./api.js";
+import { fetched, get, soundAddress } from "./api.js";
 
 const LOUD_RMS = 0.12;
 const PEAK = 0.9;
@@ -11,7 +11,7 @@ const kept = new Map();
 const address = (item) => soundAddress(item.recording, item.shown_start_sample, item.shown_stop_sample);
 
 /** The spectrogram and the sound of an item; asked for early, it is there when it is needed. */
-export function fetched(item) {
+export function soundOf(item) {
   const key = address(item);
   if (!kept.has(key)) {
     const found = Promise.all([pictureOf(item), decoded(key)]).then(([spectrogram, buffer]) => ({ spectrogram, buffer, gains: gains(buffer) }));
@@ -27,13 +27,7 @@ const pictureOf = (item) =>
   get(`/spectrogram/${encodeURIComponent(item.recording)}`, { start: item.shown_start_sample, stop: item.shown_stop_sample });
 
 async function decoded(key) {
-  let answer;
-  try {
-    answer = await fetch(key, { credentials: "same-origin" });
-  } catch {
-    throw new Problem("The server does not answer; it may be restarting.", 0);
-  }
-  if (!answer.ok) throw new Problem((await answer.json().catch(() => null))?.error ?? `The server answered ${answer.status}.`, answer.status);
+  const answer = await fetched(key);
   return new OfflineAudioContext(1, 1, 48000).decodeAudioData(await answer.arrayBuffer());
 }
 

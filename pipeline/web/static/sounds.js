@@ -1,10 +1,10 @@
 // Sound to be heard and seen: a button that plays, a picture of frequencies over time, and both together.
 
-import { get, Problem, soundAddress } from "./api.js";
+import { fetched, get, soundAddress } from "./api.js";
 import { onScheme, soundMap } from "./colours.js";
 import { el, replace, svg } from "./dom.js";
 
-export const COLUMNS_PER_SECOND = 20;
+const COLUMNS_PER_SECOND = 20;
 const LOWEST_HZ = 50;
 const MARKS_HZ = [100, 300, 1000, 3000, 10000, 30000];
 const FEWEST_MS = 1000;
@@ -28,17 +28,6 @@ export function stop() {
   before?.ended();
 }
 
-async function fetched(address) {
-  let answer;
-  try {
-    answer = await fetch(address, { credentials: "same-origin" });
-  } catch {
-    throw new Problem("The server does not answer; it may be restarting.", 0);
-  }
-  if (!answer.ok) throw new Problem((await answer.json().catch(() => null))?.error ?? `The server answered ${answer.status}.`, answer.status);
-  return URL.createObjectURL(await answer.blob());
-}
-
 /** A button that plays what is at an address, and stops it again. `name` says what; `progress(seconds, of)` while it plays. */
 export function playButton(address, name, { progress = null } = {}) {
   const button = el("button.play", { type: "button", "aria-label": `Play ${name}`, title: `Play ${name}`, "aria-pressed": "false" }, icon(PLAY));
@@ -56,7 +45,7 @@ export function playButton(address, name, { progress = null } = {}) {
     show(true);
     told.textContent = "";
     try {
-      const source = await fetched(address);
+      const source = URL.createObjectURL(await (await fetched(address)).blob());
       if (playing !== me) return URL.revokeObjectURL(source);
       audio.src = source;
       await audio.play();

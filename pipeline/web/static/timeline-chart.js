@@ -31,7 +31,7 @@ export function rowsOf(data) {
 }
 
 /** Which colour a label has: the classes of the model first, in their order. */
-export function sideOf(data, label) {
+function sideOf(data, label) {
   const known = data.classes.length ? data.classes : [...new Set(data.tally.bins.flatMap((bin) => Object.keys(bin.labels)))].sort();
   return known.indexOf(label) === 0 ? 0 : 1;
 }

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { el, empty, failed, loading, replace, words } from "../dom.js";
-import { fetched, player } from "../four-sounds.js";
+import { player, soundOf } from "../four-sounds.js";
 import * as live from "../live.js";
 import { mayOperate } from "../session.js";
 import * as outbox from "../outbox.js";
@@ -138,7 +138,7 @@ export async function show(root) {
   }
 
   function prefetch() {
-    for (const item of queue.slice(0, 3)) fetched(item).catch(() => {});
+    for (const item of queue.slice(0, 3)) soundOf(item).catch(() => {});
   }
 
   function present() {
@@ -166,7 +166,7 @@ export async function show(root) {
 
   async function load(item, mine) {
     try {
-      const loaded = await fetched(item);
+      const loaded = await soundOf(item);
       if (view !== mine) return;
       mine.load(loaded.spectrogram);
       sound.load(loaded, Math.max(0, secondsInto(item, item.start_sample) - LEAD_IN_SECONDS));
