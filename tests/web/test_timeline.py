@@ -43,6 +43,14 @@ def test_decisions_appear_as_they_are_made_without_asking_again(page, expect):
     assert len(asked) == questions == 2
 
 
+@pytest.mark.parametrize("width", [320, 1200])
+def test_what_is_newest_is_not_cut_off(timeline, expect, width):
+    page = timeline
+    page.set_viewport_size({"width": width, "height": 800})
+    canvas = page.locator(".timeline .canvas")
+    expect(canvas).to_have_js_property("scrollWidth", canvas.evaluate("element => element.clientWidth"))
+
+
 def test_keys_zoom_and_move_and_now_comes_back(timeline, expect):
     page = timeline
     page.focus(".timeline .canvas")

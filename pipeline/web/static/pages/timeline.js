@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { iso, span } from "../axis.js";
-import { clock, el, empty, failed, loading, replace } from "../dom.js";
+import { clock, el, empty, failed, loading, replace, words } from "../dom.js";
 import * as live from "../live.js";
 import { draw, itemsOf, rowsOf, same } from "../timeline-chart.js";
 import { opened, take } from "../timeline-data.js";
@@ -28,7 +28,11 @@ export async function show(root) {
   };
   const parts = frame();
   replace(root, parts.page);
-  const size = () => Math.max(280, Math.floor(parts.chart.clientWidth));
+  /** Without the padding: a drawing that reached into it would lose its newest moments there. */
+  const size = () => {
+    const { paddingLeft, paddingRight } = getComputedStyle(parts.chart);
+    return Math.max(200, Math.floor(parts.chart.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)));
+  };
 
   /** The server's clock, as far as it is known to go on. */
   function now() {
@@ -332,7 +336,7 @@ const LEGEND = [
   ["sound-kept", "sound kept"], ["sound-removed", "sound no longer kept"], ["event_noticed", "◆ event"], ["fault_suspected", "▲ fault"],
 ];
 const legend = (classes = []) => {
-  const named = { "side-0": classes[0] && `${classes[0]} (up)`, "side-1": classes[1] && `${classes[1]} (down)` };
+  const named = { "side-0": classes[0] && `${words(classes[0])} (up)`, "side-1": classes[1] && `${words(classes[1])} (down)` };
   return LEGEND.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), named[kind] ?? text));
 };
 
