@@ -267,6 +267,40 @@ def test_what_the_server_refuses_comes_back_with_its_words(page, dashboard):
     page.complaints.clear()
 
 
+def test_an_answer_from_before_a_label_neither_asks_nor_counts_again(page, dashboard):
+    """Labels and the question for more go out together, and the server may take up the question first."""
+
+    def few(route: Any) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        route.fulfill(response=answer, json={**found, "items": found["items"][:3]})
+
+    page.route("**/api/v1/review?*", few)
+    first = review(page)
+    counted = int(page.inner_text("[data-count=today]").split()[0])
+    labels_held: list[Any] = []
+    answers_held: list[Any] = []
+    page.route("**/api/v1/labels", lambda route: labels_held.append(route))
+    page.route("**/api/v1/review?*", lambda route: answers_held.append((route, route.fetch())))
+    press(page, "1")
+    until(lambda: page.evaluate("1") and labels_held and answers_held, "both are asked")
+    labels_held[0].continue_()
+    stored(dashboard, first)
+    page.wait_for_selector("[data-count=unsent]", state="detached")
+    route, answer = answers_held[0]
+    with page.expect_response("**/api/v1/review?*"):
+        route.fulfill(response=answer)
+    second = shown(page)
+    assert page.inner_text("[data-count=today]") == f"{counted + 1} labelled today"
+    press(page, "s")
+    asked = [second, another(page, second)]
+    page.keyboard.press("s")
+    asked.append(another(page, asked[-1]))
+    page.keyboard.press("s")
+    page.wait_for_selector(f".review-stage:not([data-item='{asked[-1]}'])")
+    assert first not in [*asked, page.get_attribute(".review-stage", "data-item")]
+
+
 def test_two_pages_see_what_the_other_says(page, browser, dashboard):
     """The second is told at once; if he speaks all the same, his is the last word, and he is told of the other."""
     item = review(page)
@@ -288,6 +322,9 @@ def test_a_word_of_ones_own(page, dashboard):
     """By keyboard, with a reason."""
     item = review(page)
     press(page, "n")
+    page.keyboard.type("  ")
+    page.keyboard.press("Enter")
+    assert page.is_visible("dialog[open] input:invalid")
     page.keyboard.type("deer")
     page.keyboard.press("Tab")
     page.keyboard.type("it barks")

@@ -17,7 +17,7 @@ const LEAD_IN_SECONDS = 1.5;
 const BLIND_MS = 500; // nobody has heard a moment so soon: a key that is pressed twice is a slip
 const KEYS = [
   ["1 … 9", "label it, and go on"], ["N", "label it in your own words"], ["S", "skip it for now"], ["U", "undo: take back the last label and return to it"],
-  ["Space", "play or pause"], ["← →", "a second back or on"], ["Q W E R", "hear sensor 1, 2, 3 or 4 alone, and all again"],
+  ["Space", "play or pause"], ["← →", "a second back or on"], [[...SOLO_KEYS].map((code) => code.slice(3)).join(" "), "hear the first, second … sensor alone, and all again"],
   ["[ ]", "begin the label a second earlier, end it a second later"], ["0", "label only what is marked again"],
   ["A", "play by itself or not"], ["H", "half speed or full"], ["?", "these keys"],
 ];
@@ -26,6 +26,9 @@ const nameOf = (item) => `${item.recording}@${item.start_sample}`;
 const samePassage = (item, other) =>
   item.recording === other.recording &&
   Math.max(item.start_sample - other.stop_sample, other.start_sample - item.stop_sample) < APART_SECONDS * item.rate_hz;
+
+/** What a label was given to, which may be more than was asked. */
+const labelled = ({ item, body }) => ({ ...item, start_sample: body.start_sample, stop_sample: body.stop_sample });
 
 function remembered() {
   try {
@@ -45,6 +48,7 @@ export async function show(root) {
   let state = null; // the last answer of the server
   let view = null;
   let span = null; // what a label would cover, in samples
+  let said = 0; // how often something was: an answer that was asked for before knows nothing of it
   let deaf = null; // until somebody can have heard what is shown
   let lookedAt = 0;
   let looking = false;
@@ -55,7 +59,7 @@ export async function show(root) {
   const stage = el("section.review-stage", { "aria-label": "What is asked about" });
   const labels = el("div.review-labels.operate");
   const covers = el("span.quiet.number");
-  const said = el("p.unseen", { role: "status" });
+  const spokenAloud = el("p.unseen", { role: "status" });
   const playing = el("button.primary.wide", { type: "button", onclick: () => sound.toggle() });
   const autoplay = el("button", { type: "button", onclick: () => toggleAutoplay() }, "Autoplay");
   const speed = el("button", { type: "button", onclick: () => toggleSpeed() }, "Half speed");
@@ -70,7 +74,7 @@ export async function show(root) {
     el("button.operate", { type: "button", onclick: () => own.begin() }, "Other word …", el("kbd", {}, "N")));
   replace(root,
     el("div.head", {}, el("h1", {}, "Review"), counters, el("button.review-help", { type: "button", onclick: () => keys.showModal() }, "Keys", el("kbd", {}, "?"))),
-    note, stage, bar, said, keys, own);
+    note, stage, bar, spokenAloud, keys, own);
 
   const sound = player({ moved: (seconds) => view?.move(seconds), changed: (on) => showPlaying(on) });
   replace(stage, loading("what to review"));
@@ -105,7 +109,7 @@ export async function show(root) {
 
   /** What is in the queue or waits to be sent need not be asked again. */
   function isNew(item) {
-    const sent = outbox.waiting().filter((entry) => entry.item).map((entry) => ({ ...entry.item, start_sample: entry.body.start_sample, stop_sample: entry.body.stop_sample }));
+    const sent = outbox.waiting().filter((entry) => entry.item).map(labelled);
     return !skipped.has(nameOf(item)) && ![...queue, ...sent].some((other) => samePassage(item, other));
   }
 
@@ -115,12 +119,18 @@ export async function show(root) {
     lookedAt = Date.now();
     try {
       const most = Math.min(100, AT_ONCE + queue.length + skipped.size);
+      const saidBefore = outbox.waiting().length ? NaN : said;
       const found = await get("/review", { most, event });
       if (closed) return;
-      state = found;
+      const knows = saidBefore === said;
+      const { labels_today, retraining, waiting } = knows || !state ? found : state;
+      state = { ...found, labels_today, retraining, waiting };
       showLabels();
       const before = queue.length;
-      for (const item of found.items) if (item.asked === "wanted" || isNew(item)) queue.push(item);
+      const done = knows ? [] : given.map(labelled);
+      for (const item of found.items) {
+        if (item.asked === "wanted" || (isNew(item) && !done.some((other) => samePassage(item, other)))) queue.push(item);
+      }
       if (!before) present();
       else prefetch();
       showCounters();
@@ -157,7 +167,7 @@ export async function show(root) {
     deaf = setTimeout(() => { bar.dataset.heard = "yes"; }, BLIND_MS);
     view = sounds(item, { sought: (seconds) => sound.seek(seconds), alone, classes: classes() });
     replace(stage, reasons(item), view.box, options, decided(item));
-    said.textContent = `Next: ${item.why.join("; ")}`;
+    spokenAloud.textContent = `Next: ${item.why.join("; ")}`;
     showCovers();
     showPlaying(false);
     undo.disabled = !given.length;
@@ -239,6 +249,7 @@ export async function show(root) {
     const [start, stop] = span;
     const body = { label: word, recording: item.recording, start_sample: start, stop_sample: stop, known: state.last_label, new: fresh, why };
     const key = outbox.send(body, item);
+    said += 1;
     given.push({ item, key, body });
     spoken.push(body);
     queue = queue.filter((other) => !samePassage(other, { ...item, start_sample: start, stop_sample: stop }));
@@ -262,6 +273,7 @@ export async function show(root) {
   function takeBack() {
     const last = given.pop();
     if (!last) return;
+    said += 1;
     count(-1, outbox.takeBack(last.key) ? 1 : -1);
     returnTo(last.item);
     tellNote(`Taken back: ${words(last.body.label)}.`);
@@ -369,7 +381,7 @@ function keysDialog() {
 }
 
 function ownWordDialog(say) {
-  const word = el("input", { name: "word", required: true, maxLength: 100, autocomplete: "off" });
+  const word = el("input", { name: "word", required: true, pattern: ".*\\S.*", title: "a word, not only spaces", maxLength: 100, autocomplete: "off" });
   const why = el("input", { name: "why", maxLength: 500, autocomplete: "off" });
   const dialog = el("dialog", { "aria-labelledby": "review-own" },
     el("h2", { id: "review-own" }, "What do you hear?"),
