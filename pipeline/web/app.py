@@ -17,7 +17,7 @@ from pipeline.service.logs import log
 from pipeline.web import api
 from pipeline.web.context import Context
 from pipeline.web.schemas import Problem
-from pipeline.web.security import OPEN, Guard
+from pipeline.web.security import OPEN, Guard, wants_page
 
 _STATIC = Path(__file__).parent / "static"
 _REFUSALS = (400, 401, 403, 404, 413, 415, 422, 429, 503)
@@ -93,4 +93,6 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and wants_page(request.scope):
+        return FileResponse(_STATIC / "index.html", 404)
     return _problem(error.status_code, f"{request.url.path}: {error.detail}", error.headers)

@@ -166,10 +166,16 @@ class Guard:
 
     def _refusal(self, scope: Scope, refused: Refused) -> Response:
         """People are led to where they can log in, programs are told."""
-        wants_page = "text/html" in Headers(scope=scope).get("accept", "")
-        if refused.code == 401 and wants_page and scope["method"] == "GET" and not scope["path"].startswith(_API):
-            return RedirectResponse(f"/login?next={quote(scope['path'], safe='')}", 303)
+        if refused.code == 401 and wants_page(scope):
+            query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+            return RedirectResponse(f"/login?next={quote(scope['path'] + query, safe='')}", 303)
         return JSONResponse({"error": str(refused)}, refused.code, refused.headers)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether somebody typed it or followed a link, and can read more than JSON."""
+    page = "text/html" in Headers(scope=scope).get("accept", "")
+    return page and scope["method"] == "GET" and not scope["path"].startswith(_API)
 
 
 def peer(scope: Scope) -> str:

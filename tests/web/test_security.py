@@ -88,6 +88,8 @@ def test_what_is_open_to_all_says_nothing_of_the_machine(guarded):
 def test_pages_lead_to_the_login(guarded):
     answer = ask(guarded.port, "/sensors/1", headers={"Accept": "text/html,*/*"})
     assert (answer.code, answer.headers["location"]) == (303, "/login?next=%2Fsensors%2F1")
+    answer = ask(guarded.port, "/review?event=7", headers={"Accept": "text/html,*/*"})
+    assert answer.headers["location"] == "/login?next=%2Freview%3Fevent%3D7"
 
 
 def test_a_token_of_either_role_may_look(guarded):

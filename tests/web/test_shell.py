@@ -19,6 +19,40 @@ def test_every_page_loads_and_says_that_it_is_live(page, path, title):
     assert re.fullmatch(title, page.inner_text("nav a[aria-current=page]"))
 
 
+def test_an_address_that_is_none_is_told_to_people_and_to_programs(page, dashboard):
+    assert page.goto("/nonsense").status == 404
+    page.wait_for_selector("main h1:has-text('Not found')")
+    page.click("main a:text-is('Now')")
+    page.wait_for_selector("main h1:has-text('Now')")
+    assert "Not Found" in page.request.get("/nonsense", headers={"Accept": "*/*"}).json()["error"]
+    page.complaints[:] = [one for one in page.complaints if "404" not in one]  # the browser's own
+
+
+def test_a_page_that_was_left_before_it_was_loaded_does_not_come_back(page):
+    held = []
+    page.route("**/api/v1/settings", lambda route: held.append(route))
+    page.goto("/settings")
+    page.wait_for_selector("text=Loading the page")
+    page.click("nav a:text-is('Models')")
+    page.wait_for_selector("text=Who decides")
+    with page.expect_response("**/api/v1/settings"):
+        held[0].continue_()
+    page.evaluate("fetch('/healthz').then((answer) => answer.text())")  # behind it, so the answer was taken up
+    assert page.inner_text("main h1") == "Models"
+
+
+def test_pages_that_were_opened_while_disconnected_load_by_themselves(page, dashboard):
+    page.goto("/")
+    page.wait_for_selector("#connection[data-state=live]")
+    dashboard.stop(signal.SIGKILL)
+    page.wait_for_selector("#connection[data-state=reconnecting]")
+    page.click("nav a:text-is('Models')")
+    page.wait_for_selector("text=The server does not answer; it may be restarting.")
+    dashboard.start()
+    page.wait_for_selector("text=Who decides")
+    page.complaints[:] = [one for one in page.complaints if "ERR_CONNECTION" not in one and "ERR_INCOMPLETE" not in one]
+
+
 def test_a_killed_daemon_shows_as_disconnected_and_comes_back(page, dashboard):
     page.goto("/")
     page.wait_for_selector("#connection[data-state=live]")

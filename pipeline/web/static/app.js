@@ -1,18 +1,29 @@
 // Which page is shown; and whether what it shows is alive.
 
-import { clock, day, el, failed, loading, long, replace } from "./dom.js";
+import { clock, day, el, empty, failed, loading, long, replace } from "./dom.js";
 import * as live from "./live.js";
+import * as models from "./pages/models.js";
+import * as now from "./pages/now.js";
+import * as review from "./pages/review.js";
+import * as sensor from "./pages/sensor.js";
+import * as settings from "./pages/settings.js";
+import * as timeline from "./pages/timeline.js";
 import * as session from "./session.js";
 import * as sounds from "./sounds.js";
 
+// All of them are fetched at the beginning: whoever loses the connection can still go from one to another.
 const PAGES = [
-  [/^\/$/, "now", "Now"],
-  [/^\/timeline$/, "timeline", "Timeline"],
-  [/^\/review$/, "review", "Review"],
-  [/^\/models$/, "models", "Models"],
-  [/^\/sensors\/(\d+)$/, "sensor", "Sensor"],
-  [/^\/settings$/, "settings", "Settings"],
+  [/^\/$/, "now", "Now", now],
+  [/^\/timeline$/, "timeline", "Timeline", timeline],
+  [/^\/review$/, "review", "Review", review],
+  [/^\/models$/, "models", "Models", models],
+  [/^\/sensors\/(\d+)$/, "sensor", "Sensor", sensor],
+  [/^\/settings$/, "settings", "Settings", settings],
 ];
+const NOWHERE = [/^/, "nowhere", "Not found", {
+  show: (root) => replace(root, el("h1", {}, "Not found"),
+    empty("There is no such page", "The menu has all there are; ", el("a", { href: "/" }, "Now"), " shows the array at this moment.")),
+}];
 const CONNECTION = {
   connecting: "connecting …",
   live: "live",
@@ -37,8 +48,7 @@ async function show(path = location.pathname) {
   leave?.();
   leave = null;
   sounds.stop();
-  const [, name, title] = PAGES.find(([pattern]) => pattern.test(path)) ?? PAGES[0];
-  const found = path.match(PAGES.find(([pattern]) => pattern.test(path))?.[0] ?? /^\/$/) ?? [];
+  const [pattern, name, title, page] = PAGES.find(([one]) => one.test(path)) ?? NOWHERE;
   document.title = `${title} · gemmed`;
   root.dataset.page = name;
   for (const link of document.querySelectorAll("nav a")) {
@@ -46,16 +56,16 @@ async function show(path = location.pathname) {
     if (same) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  replace(root, el("h1", {}, title), loading("the page"));
+  // A page that was left before it was loaded writes where nobody looks any more.
+  const own = el("div", {}, el("h1", {}, title), loading("the page"));
+  replace(root, own);
   try {
-    const page = await import(`./pages/${name}.js`);
-    if (mine !== shown) return;
     live.connect({ spectrogram: page.spectrogram ?? false });
-    const left = await page.show(root, ...found.slice(1));
+    const left = await page.show(own, ...path.match(pattern).slice(1));
     if (mine === shown) leave = left;
     else left?.();
   } catch (error) {
-    if (mine === shown) replace(root, el("h1", {}, title), failed(error, () => show(path)));
+    replace(own, el("h1", {}, title), failed(error, () => show(path)));
   }
 }
 
@@ -82,6 +92,8 @@ live.on("connection", (state) => {
   told.dataset.state = document.body.dataset.connection = state;
   told.textContent = CONNECTION[state];
   warn(state);
+  // What could not be loaded is tried again, as anybody would by hand.
+  if (state === "live") root.querySelectorAll(".failed button").forEach((button) => button.click());
 });
 
 /** What is on the page is old, and how old: a page that looks alive and is not would be believed. */
