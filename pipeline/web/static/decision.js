@@ -1,6 +1,6 @@
 // A decision for people: what, how sure, and who had a say in it.
 
-import { el, percent, svg, time, words } from "./dom.js";
+import { counted, el, percent, svg, time, words } from "./dom.js";
 import { ROLES, side, sideColour } from "./states.js";
 
 const STRIP_SECONDS = 120;
@@ -18,7 +18,7 @@ export function headline(decision) {
     el("p.sure", {},
       decision.probability !== null && el("strong.number", {}, percent(decision.probability)),
       decision.label === null ? el("span", {}, decision.reason) : el("span", {}, "probability")),
-    el("p.quiet", {}, `decided by ${used} of ${decision.roles.length} sensors at `, time(decision.time), " · model ",
+    el("p.quiet", {}, `decided by ${used} of ${counted(decision.roles.length, "sensor")} at `, time(decision.time), " · model ",
       el("a", { href: `/models?model=${encodeURIComponent(decision.model)}` }, decision.model), ` · event ${decision.id}`));
   made.style.setProperty("--side", `var(${sideColour(decision)})`);
   return made;

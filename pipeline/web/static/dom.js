@@ -76,6 +76,7 @@ export function long(seconds) {
 
 export const percent = (share) => (share === null || share === undefined ? "–" : `${Math.round(100 * share)} %`);
 export const words = (name) => String(name).replaceAll("_", " ");
+export const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
 /** Designed, not accidental: what a page shows while it has nothing to show. */
 export const loading = (what) => el("p.loading", { role: "status" }, `Loading ${what} …`);

@@ -24,7 +24,7 @@ export function told(event, rateHz) {
   }
   if (kind === "model_changed") return { text: event.model ? `model ${event.model} decides` : "no model decides yet", state: "news" };
   if (kind === "gap") return { text: `${((event.stop_sample - event.start_sample) / rateHz).toFixed(2)} s are missing: ${event.reason}`, state: "degraded" };
-  if (ANOMALIES.includes(kind)) return { text: `${words(kind)}: ${event.reason}`, state: "degraded" };
+  if (ANOMALIES.includes(kind)) return { text: `${words(kind)}: ${words(event.reason)}`, state: "degraded" };
   if (!TROUBLES.includes(kind) && !OTHERS.includes(kind)) return null;
   const said = SAID.filter((name) => event[name]).map((name) => String(event[name])).join(" ");
   const trouble = TROUBLES.includes(kind) || "error" in event;

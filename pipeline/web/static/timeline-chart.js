@@ -149,7 +149,7 @@ function shape(item, row, frame) {
   if (item.kind === "listening") return svg("rect", { class: `band ${about.kind}`, ...stretch(frame, item), y: row.top, height: row.height });
   if (item.kind === "sound") return svg("rect", { class: `band sound-${about.kind}`, ...stretch(frame, item), y: row.top, height: row.height });
   if (item.kind === "model") return titled(`band model`, item, row, frame, about.kind);
-  if (item.kind === "label") return titled(`band label side-${sideOf(frame.data, about.label)}`, item, row, frame, about.label);
+  if (item.kind === "label") return titled(`band label side-${sideOf(frame.data, about.label)}`, item, row, frame, words(about.label));
   if (item.kind === "anomaly") return glyph(item, row, frame);
   if (item.kind === "decision") return single(item, row, frame);
   if (item.kind === "bin") return bars(item, row, frame);

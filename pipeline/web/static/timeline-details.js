@@ -2,7 +2,7 @@
 
 import { get, soundAddress } from "./api.js";
 import { iso } from "./axis.js";
-import { clock, day, el, long, percent, replace, time, words } from "./dom.js";
+import { clock, counted, day, el, long, percent, replace, time, words } from "./dom.js";
 import { playButton } from "./sounds.js";
 import { badge, ROLES } from "./states.js";
 import { ABSENT, SOUND } from "./timeline-chart.js";
@@ -27,12 +27,12 @@ export function told(item) {
     case "listening": return [about.kind === "heard" ? "heard" : ABSENT[about.kind] ?? words(about.kind), about.why + several(about)];
     case "sound": return [SOUND[about.kind], about.why];
     case "model": return [`model ${about.kind} decides`, ""];
-    case "label": return [`“${about.label}”`, `${about.who}, ${day(about.given)}, by ${about.via}${about.why ? `: ${about.why}` : ""}`];
-    case "anomaly": return [ANOMALIES[about.kind], about.reason + (about.n > 1 ? `, and ${about.n - 1} more; zoom in to tell them apart` : "")];
-    case "decision": return about.label === null ? ["undecided", about.reason ?? ""] : [about.label, `${percent(about.probability)} sure`];
+    case "label": return [`“${words(about.label)}”`, `${about.who}, ${day(about.given)}, by ${about.via}${about.why ? `: ${about.why}` : ""}`];
+    case "anomaly": return [ANOMALIES[about.kind], words(about.reason) + (about.n > 1 ? `, and ${about.n - 1} more; zoom in to tell them apart` : "")];
+    case "decision": return about.label === null ? ["undecided", about.reason ?? ""] : [words(about.label), `${percent(about.probability)} sure`];
     case "bin": return item.row.key === "undecided"
       ? [`undecided ${about.undecided} times`, ""]
-      : [decisions(Object.values(about.labels).reduce((sum, n) => sum + n, 0)), Object.entries(about.labels).map(([label, n]) => `${label} ${n}`).join(", ")];
+      : [decisions(Object.values(about.labels).reduce((sum, n) => sum + n, 0)), Object.entries(about.labels).map(([label, n]) => `${words(label)} ${n}`).join(", ")];
     case "state": return [`sensor ${item.sensor} ${about.kind}`, words(about.why) + several(about)];
     case "mask": return [`sensor ${item.sensor} ${about.kind === "off" ? "off" : "masked"}`, MASKS[about.kind] + several(about)];
     default: return [`sensor ${item.sensor} refused ${about.refused[item.sensor - 1]} times`, "the screen did not believe what it delivered"];
@@ -81,7 +81,7 @@ function players({ recording, start, stop }, sensors) {
 
 function ofDecision(event) {
   return [
-    event.sensors_used !== undefined && facts([["decided by", `${event.sensors_used} of ${event.roles.length} sensors`], ["reason", event.reason], ["model", el("a", { href: `/models?model=${event.model}` }, event.model)]]),
+    event.sensors_used !== undefined && facts([["decided by", `${event.sensors_used} of ${counted(event.roles.length, "sensor")}`], ["reason", event.reason], ["model", el("a", { href: `/models?model=${event.model}` }, event.model)]]),
     el("ul.plain.roles", {}, event.roles.map((role, sensor) => el("li", {}, `sensor ${sensor + 1}: ${ROLES[role] ?? role}, weight ${number(event.weights[sensor])}, p = ${number(event.p_values[sensor])}`))),
   ];
 }

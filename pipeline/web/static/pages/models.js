@@ -154,7 +154,7 @@ function described(one, all, { promote }) {
       el("dl.facts", {}, [
         ["is", [status(one), " since ", time(one.since, day), `: ${one.why}`]],
         ["learned", [time(one.learned, day), `, ${ORIGINS[one.origin] ?? one.origin}${one.parent ? `, after ${one.parent}` : ""}`]],
-        ["tells apart", one.classes.join(" and ")],
+        ["tells apart", one.classes.map(words).join(" and ")],
         ["from", `${one.segments} segments of ${one.passages} passages`],
         ["accuracy", rate(one.accuracy)],
         ["labels", `${percent(one.wrong_labels)} seem wrong${one.doubted.length ? `, in ${one.doubted.slice(0, 5).join(", ")}${one.doubted.length > 5 ? ` and ${one.doubted.length - 5} more` : ""}` : ""}`],

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { curve, stateBand, timeAxis } from "../charts.js";
-import { day, el, empty, failed, loading, long, replace, time, words } from "../dom.js";
+import { counted, day, el, empty, failed, loading, long, replace, time, words } from "../dom.js";
 import { explained } from "../explanation.js";
 import * as live from "../live.js";
 import { badge } from "../states.js";
@@ -89,7 +89,7 @@ function explain(box, number, last) {
     el("button", { type: "button", onclick: newest }, "The last one"));
   replace(box, el("div.head", {}, el("h2", {}, "Why it is believed, or not"), form), told);
   if (asked ?? last) look(asked ?? last);
-  else replace(told, empty("Nothing was decided yet", "As soon as a model decides and the sound is kept, its decisions are explained here."));
+  else replace(told, empty("No decision can be explained yet", "That takes a model that decides, and its sound, which must be kept (storage.sound)."));
 }
 
 /** What is looked at can be sent to somebody. */
@@ -144,7 +144,7 @@ function shares(bins, ms) {
 
 function faults(found) {
   if (!found.faults.length) return el("p.quiet", {}, "Nothing was the matter with it in this time.");
-  return el("details", { open: found.faults.length <= 12 }, el("summary", {}, `${found.faults.length}${found.more_faults ? " and more" : ""} faults`),
+  return el("details", { open: found.faults.length <= 12 }, el("summary", {}, found.more_faults ? `${found.faults.length} and more faults` : counted(found.faults.length, "fault")),
     el("ul.faults.plain", {}, found.faults.map((one) => el("li", {},
       el("strong", {}, words(one.cause)), `: ${one.meaning} · `, time(one.begin, day), " · ",
       one.end ? long((Date.parse(one.end) - Date.parse(one.begin)) / 1000) : el("span.bad", {}, "goes on"),
