@@ -28,17 +28,19 @@ def test_an_address_that_is_none_is_told_to_people_and_to_programs(page, dashboa
     page.complaints[:] = [one for one in page.complaints if "404" not in one]  # the browser's own
 
 
-def test_a_page_that_was_left_before_it_was_loaded_does_not_come_back(page):
+@pytest.mark.parametrize("path", ["/settings", "/models"])
+def test_a_page_that_was_left_before_it_was_loaded_does_not_come_back(page, path):
     held = []
-    page.route("**/api/v1/settings", lambda route: held.append(route))
-    page.goto("/settings")
-    page.wait_for_selector("text=Loading the page")
-    page.click("nav a:text-is('Models')")
-    page.wait_for_selector("text=Who decides")
-    with page.expect_response("**/api/v1/settings"):
+    page.route(f"**/api/v1{path}", lambda route: held.append(route))
+    page.goto(path)
+    page.wait_for_selector("text=Loading the")
+    page.click("nav a:text-is('Review')")
+    page.wait_for_selector("main h1:text-is('Review')")
+    with page.expect_response(f"**/api/v1{path}"):
         held[0].continue_()
     page.evaluate("fetch('/healthz').then((answer) => answer.text())")  # behind it, so the answer was taken up
-    assert page.inner_text("main h1") == "Models"
+    assert page.inner_text("main h1") == "Review"
+    assert page.evaluate("location.pathname") == "/review"
 
 
 def test_pages_that_were_opened_while_disconnected_load_by_themselves(page, dashboard):

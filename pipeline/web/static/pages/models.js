@@ -39,6 +39,8 @@ export async function show(root) {
       replace(root, el("h1", {}, "Models"), failed(error, load));
       return;
     }
+    // Whoever has left meanwhile would find the address of this page above another one.
+    if (!root.isConnected) return;
     if (!parts.list.isConnected) replace(root, el("h1", {}, "Models"), el("div.stack.models", {}, parts.said, parts.deciding, parts.list, parts.details, parts.curve));
     render();
     const known = state.all.models.some((one) => one.name === state.name);
