@@ -1,7 +1,7 @@
 // Which models there are, who decides, what each was learned from, and what training refused.
 
 import { get, post } from "../api.js";
-import { day, el, empty, failed, loading, percent, replace, svg, time } from "../dom.js";
+import { day, el, empty, failed, loading, percent, replace, svg, time, words } from "../dom.js";
 import * as live from "../live.js";
 import { playButton } from "../sounds.js";
 import { shape } from "../states.js";
