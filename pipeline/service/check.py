@@ -163,13 +163,14 @@ def _dashboard(state: StateDirectory, web: Web) -> str:
         return "none: web.enabled = false"
     if missing := without_web():
         raise UsageError(missing)
-    days_left(web)
+    left = days_left(web)
+    lasts = "" if left is None else f", its certificate lasts {left:.0f} days"
     warnings = "".join(f"; warning: {doubt}" for doubt in doubts(web))
     if state.is_locked() and is_gemmed(web):
-        return f"{web.url} is open already{warnings}"
+        return f"{web.url} is open already{lasts}{warnings}"
     listening(web).close()
     known = f"known by {len(web.tokens)} tokens" if web.tokens else "open to everybody on this machine"
-    return f"{web.url} can be served, {known}{warnings}"
+    return f"{web.url} can be served, {known}{lasts}{warnings}"
 
 
 def _mqtt(settings: Settings) -> str:

@@ -190,6 +190,8 @@ def test_a_check_tries_the_address(past, certificates, tmp_path):
         f'{made.config.read_text()}certificate = "{certificates}/old.crt"\nkey = "{certificates}/good.key"\n'
     )
     assert "FAILS web.certificate" in dashboard_line(made.config)
+    made.config.write_text(made.config.read_text().replace("old.crt", "good.crt"))
+    assert "its certificate lasts 90 days" in dashboard_line(made.config)
     made.config.write_text("[web]\nenabled = false\n")
     assert "none: web.enabled = false" in dashboard_line(made.config)
 
