@@ -124,8 +124,11 @@ class Workshop:
         return self._first(replace(model, usual=heard.usual), Origin.UNLABELLED, "nothing is labelled yet")
 
     def _first(self, model: Model, origin: Origin, why: str) -> Outcome:
-        """Nothing is there that it could be worse than."""
-        added = self.registry.add(model, origin=origin, status=Status.CHALLENGER, why=why)
+        """Nothing is there that it could be worse than.
+
+        Never a challenger, not for a moment: the daemon would try it, and promote it at the same time.
+        """
+        added = self.registry.add(model, origin=origin, status=Status.RETIRED, why=why)
         if added.status is not Status.CHAMPION:
             self.registry.promote(added.name, who="gemmed", why=why)
         _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)

@@ -237,8 +237,9 @@ class Forwarder:
             self._drop_excess(journal, position)
             try:
                 self._connect()
+                burden = self._burden(journal, position) if self._down_since is not None else None
                 busy = self._forward(journal, position)
-                self._tell_up(journal, position)
+                self._tell_up(journal, burden)
                 self._tell_drops(journal, position)
                 if not busy and self._stopping.is_set():
                     self._until = -inf
@@ -309,10 +310,10 @@ class Forwarder:
             self._down_since = time.monotonic()
             self._tell(journal, NoticeKind.OUTPUT_LINK_DOWN, why=str(error), **self._burden(journal, position))
 
-    def _tell_up(self, journal: Journal, position: Position) -> None:
-        if self._down_since is not None:
+    def _tell_up(self, journal: Journal, burden: Row | None) -> None:
+        """With what waited when the link was there again, though much of it may be sent by now."""
+        if self._down_since is not None and burden is not None:
             seconds, self._down_since = round(time.monotonic() - self._down_since, 1), None
-            burden = self._burden(journal, position)
             self._tell(journal, NoticeKind.OUTPUT_LINK_UP, after_seconds=seconds, **burden)
 
     def _tell_drops(self, journal: Journal, position: Position) -> None:

@@ -65,7 +65,10 @@ def _lacking(status: Status) -> Iterator[Reason]:
     if not status["journal_writable"]:
         yield Reason(what="the journal cannot be written to", cure="make space, check the disk and its rights")
     if not status["model_decides"]:
-        yield Reason(what="no model decides yet", cure="label some sound, or give training.model")
+        yield Reason(
+            what="no model decides yet",
+            cure="wait for the first one if it is being made, label some sound, or give training.model",
+        )
 
 
 def _seconds_without_sound(status: Status) -> float | None:

@@ -247,8 +247,15 @@ def test_an_error_is_told_in_the_journal(state):
     assert last.body["why"].startswith("FileExistsError")
 
 
-def test_a_starter_from_recordings(tmp_path):
-    """As `gemmed train` takes them."""
+def test_a_starter_from_recordings(tmp_path, monkeypatch):
+    """As `gemmed train` takes them. It is never a challenger: a daemon would promote it at the same time."""
+    challengers, promote = [], Registry.promote
+
+    def seen(registry, *given, **choices):
+        challengers.append(registry.challenger())
+        return promote(registry, *given, **choices)
+
+    monkeypatch.setattr(Registry, "promote", seen)
     job = Job(**CHOSEN, recordings=(ARRAY,), labels=ARRAY / "labels.csv")
     assert run(tmp_path, job, starter=True) is Outcome.PASSED
     with Journal(tmp_path / "journal.sqlite") as journal:
@@ -256,4 +263,5 @@ def test_a_starter_from_recordings(tmp_path):
     assert model is not None
     assert [note["recording"] for note in model.notes["recordings"]] == [f"r00{n}@0" for n in range(1, 9)]
     assert model.usual is not None
+    assert challengers == [None]
     assert run(tmp_path, job, starter=True) is Outcome.NOTHING

@@ -14,9 +14,11 @@ from tests.web.looks import check_looks
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory):
     made = Dashboard(tmp_path_factory.mktemp("settings"), None)
-    made.start()
-    yield made
-    made.close()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
 
 
 def test_every_setting_is_told_with_its_unit_and_when_a_change_counts(dashboard):

@@ -101,7 +101,7 @@ def test_an_answer_that_nobody_reads_ends_the_connection(server):
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in peer.recv(100)
-        assert context.live.pages == 1
+        until(lambda: context.live.pages == 1, "the page is known")
         until(lambda: not context.live.pages, "the page is given up")
         assert not serving.server_state.connections
 
