@@ -119,9 +119,12 @@ class Dashboard:
             ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dashboard(tmp_path_factory, model, other_models) -> Iterator[Dashboard]:
-    """A simulated array of which the sensors fail now and then, with a model that decides and two to choose from."""
+    """A simulated array of which the sensors fail now and then, with a model that decides and two to choose from.
+
+    It is the same for all tests: who kills it starts it again, who promotes a model rolls back.
+    """
     made = Dashboard(tmp_path_factory.mktemp("dashboard"), model)
     made.start()
     try:
