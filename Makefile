@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Many tests wait for daemons and browsers: half as many again as there are cores keep all of them busy.
+WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SOURCES := pipeline tests benchmarks fixtures
 
 .PHONY: run demo test lint types pytest soak screenshots clean
@@ -32,7 +34,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not soak" --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" --numprocesses $(WORKERS) --dist loadfile
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600

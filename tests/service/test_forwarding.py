@@ -40,7 +40,7 @@ class Forwarding:
 
     def __init__(self, chosen: Settings) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.send(json.dumps({"settings": effective(chosen), "run": "a-run"}).encode())
+        self._socket.send(json.dumps({"settings": effective(chosen), "file": None, "run": "a-run"}).encode())
         self.tell()
         with theirs:
             self.process = subprocess.Popen(

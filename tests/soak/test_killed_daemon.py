@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from tests.service.conftest import model, other_models  # noqa: F401 (fixtures)
 from tests.service.killed_daemon import ten_kills
 
 pytestmark = pytest.mark.soak

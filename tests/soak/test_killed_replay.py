@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.service.conftest import model, unseen  # noqa: F401  (fixtures)
+from tests.service.conftest import unseen  # noqa: F401  (a fixture)
 from tests.service.test_replay import replayed
 from tests.test_cli import ROOT, everybody_gone
 

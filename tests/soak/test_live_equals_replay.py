@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.conftest import model, other_models  # noqa: F401 (fixtures)
 from tests.service.equality import check_equality
 
 pytestmark = pytest.mark.soak

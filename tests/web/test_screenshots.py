@@ -32,7 +32,7 @@ PICTURES = {
 }
 """By name: the address, what must be there, the size, and the colours."""
 LEAST_COLOURS = 40
-LISTEN_MS, DRAW_MS = 8000, 1000
+LISTEN_MS, DRAW_MS = 5000, 1000
 """A live spectrogram needs some seconds to be worth looking at."""
 
 

@@ -124,8 +124,8 @@ def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect
 
 def test_missing_sound_shows_as_a_gap_and_differs_from_not_listening(timeline, dashboard, expect):
     page = timeline
-    status = dashboard.status()
-    stop = status["sample"] - status["rate_hz"]
+    heard = until(lambda: (now := dashboard.status()) and now["sample"] > 7 * now["rate_hz"] and now, "some seconds")
+    status, stop = heard, heard["sample"] - heard["rate_hz"]
     place = {"recording": status["recording"], "start_sample": stop - 5 * status["rate_hz"], "stop_sample": stop}
     with Journal(dashboard.state.journal) as journal:
         (found,) = journal.rows("SELECT started_at FROM recordings WHERE name = ?", (status["recording"],))
