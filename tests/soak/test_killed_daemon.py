@@ -12,7 +12,7 @@ pytestmark = pytest.mark.soak
 ROUNDS = 10
 
 
-def test_a_hundred_kills_lose_nothing_that_was_acknowledged(model, other_models, tmp_path, report):  # noqa: F811
+def test_a_hundred_kills_lose_nothing_that_was_acknowledged(model, other_models, tmp_path, report):
     """Ten state directories, each from an old journal to a full disk; every event that is kept is decided again."""
     done: Counter[str] = Counter()
     for seed in range(1, ROUNDS + 1):
