@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.service.companion import Companion
 from pipeline.service.settings import Settings, Storage, Token, Web
+from tests.web.conftest import until
 
 # Writes what it is told, a line each, and its own number; ends as it is told to.
 LISTENER = """
@@ -28,7 +28,6 @@ for snapshot in parent.snapshots():
         sys.exit(snapshot["exit"])
 out.write(json.dumps("gone") + "\\n")
 """
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -50,14 +49,13 @@ def written(directory: Path) -> list:
 
 def told(directory: Path, companion: Companion, wanted, snapshot: dict | None = None) -> list:
     """Tell it something until it has written what is wanted."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+
+    def answered() -> list | None:
         companion.tell(json.dumps(snapshot or {"n": 1}).encode())
         lines = written(directory)
-        if wanted(lines):
-            return lines
-        time.sleep(0.02)  # between two questions
-    raise AssertionError(lines)
+        return lines if wanted(lines) else None
+
+    return until(answered, "it writes what is wanted")
 
 
 def started(lines: list) -> list[int]:
@@ -123,12 +121,7 @@ def test_it_is_gone_when_its_daemon_was_killed(tmp_path, companion):
         "while True:\n    one.tell(b'{}'); time.sleep(0.02)\n"
     )
     daemon = subprocess.Popen([sys.executable, "-c", script])
-    deadline = time.monotonic() + PATIENCE
-    while {} not in written(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: {} in written(tmp_path), "it is told something")
     daemon.kill()
     daemon.wait()
-    while "gone" not in written(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: "gone" in written(tmp_path), "it is gone")
