@@ -7,6 +7,7 @@ GemmedError
 ├── SourceError     sound that cannot be had
 ├── ModelError      a model that cannot be loaded or stored
 ├── StorageError    a journal or a disk that cannot be written to or read
+├── StateError      a stored state that cannot be taken up
 └── LinkError       another machine that cannot be reached, or does not take what it is sent
 """
 
@@ -42,6 +43,10 @@ class StorageError(GemmedError):
         super().__init__(message)
         self.damaged = damaged
         """Whether what is stored is no longer what was written; else there may be space again later."""
+
+
+class StateError(GemmedError):
+    """A stored state that cannot be taken up."""
 
 
 class LinkError(GemmedError):

@@ -101,6 +101,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """There is nothing new just now, which says nothing of the sensors: others tell how their time passes."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTrouble:
     """A source could not use something it was given, says how to cure it, and goes on."""
 
@@ -114,6 +119,15 @@ class FileHeard:
 
     identity: str
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingEnded:
+    """The source has no more of a recording, and perhaps nothing else for long: what was heard of it counts now."""
+
+    recording: str
+    samples: int = 0
+    """How many there were, gaps included: who heard less has missed some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +183,8 @@ class NoticeKind(StrEnum):
     PROMOTION_ASKED = "promotion_asked"
     MODEL_PROMOTED = "model_promoted"
     MODEL_ROLLED_BACK = "model_rolled_back"
+    CHAIN_RESTARTED = "chain_restarted"  # what was known of the sensors could not be taken up
+    ROLLOUT_PASSED = "rollout_passed"
     OUTPUT_LINK_DOWN = "output_link_down"
     OUTPUT_LINK_UP = "output_link_up"
     OUTPUT_DROPPED = "output_dropped"

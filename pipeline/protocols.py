@@ -20,11 +20,14 @@ class Source(Protocol):
 class Stage(Protocol):
     """Turns facts it accepts into later ones. Reads no clock, starts no thread, opens no file.
 
-    However the sound is cut into blocks, the output is the same. After `flush` the stage is as new.
+    However the sound is cut into blocks, the output is the same. After `flush` the stage is as new. A newly made one
+    that is given what another one `remembers`, by the names of its attributes, goes on as that one would have.
     """
 
     @property
     def accepts(self) -> type | tuple[type, ...]: ...
+    @property
+    def remembers(self) -> tuple[str, ...]: ...
     def push(self, item: Any, /) -> list[object]: ...
     def flush(self) -> list[object]: ...
 

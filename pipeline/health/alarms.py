@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan, log, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.errors import SettingsError
 
@@ -35,6 +35,8 @@ class Cusum:
     """Sums of evidence for and against: an alarm begins at the height, and ends when as much speaks against it as
     would make it twenty times less likely."""
 
+    remembers: ClassVar = ("active", "evidence", "relief")
+
     height: float
     active: bool = False
     evidence: float = 0.0
@@ -56,6 +58,8 @@ class Cusum:
 
 class Drift:
     """Whether p-values get smaller in the long run: river's ADWIN over their logarithms, of which 1 is usual."""
+
+    remembers = ("_buckets", "_drifts", "_changed", "active")
 
     def __init__(self) -> None:
         self._windows = _adaptive_windows()
@@ -82,6 +86,15 @@ class Drift:
         width = self._windows.get_width()
         return float(self._windows.get_total() / width) if width else 0.0
 
+    @property
+    def _buckets(self) -> bytes:
+        """The windows as river itself would store them."""
+        return bytes(self._windows.__getstate__())
+
+    @_buckets.setter
+    def _buckets(self, stored: bytes) -> None:
+        self._windows.__setstate__(stored)
+
 
 def _adaptive_windows() -> Any:
     """What river's ADWIN is made of; its package would import pandas and scikit-learn, 100 MB, for examples."""
@@ -92,6 +105,8 @@ def _adaptive_windows() -> Any:
 
 class Calibration:
     """How often a sensor is refused in truth, over the last tests in which nothing was the matter with it."""
+
+    remembers = ("_refused", "_hits", "_trials", "lost")
 
     def __init__(self, alpha: float) -> None:
         self._alpha = alpha

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.conditions import Cause, Liveness, State
+from pipeline.snapshots import value
 
 ESCALATE_SECONDS = 60
 FAIL_SECONDS = 600
@@ -49,6 +50,7 @@ def liveness_after(
     return Liveness.HEALTHY
 
 
+@value
 @dataclass(slots=True)
 class Condition:
     """One sensor on its way through time, which is counted in seconds of its sound."""
@@ -87,13 +89,14 @@ def fell_ill(before: State, after: State) -> bool:
     return after in (State.DEGRADED, State.BAD) and _BADNESS.index(after) > _BADNESS.index(before)
 
 
+@value
+@dataclass(slots=True, eq=False)
 class Flapping:
     """Whether a sensor falls ill again and again, and whom to spare the news."""
 
-    def __init__(self) -> None:
-        self._falls: deque[float] = deque(maxlen=FLAP_CHANGES)
-        self._told: deque[float] = deque(maxlen=FLAP_CHANGES)
-        self._worst_told = (-1, -1)
+    _falls: deque[float] = field(default_factory=lambda: deque(maxlen=FLAP_CHANGES))
+    _told: deque[float] = field(default_factory=lambda: deque(maxlen=FLAP_CHANGES))
+    _worst_told: tuple[int, int] = (-1, -1)
 
     def fall(self, now_seconds: float) -> None:
         self._falls.append(now_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from pipeline.health import together_checks
 from pipeline.health.checks import LONGEST_SECONDS, Check, History
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual
+from pipeline.snapshots import value
 
 _SOUND = set(Cause) - {Cause.CONTAMINATED, Cause.FLAPPING}
 EXPLAINS: dict[Cause, set[Cause]] = {
@@ -37,6 +39,8 @@ _CONFIRM_SECONDS = 2
 
 class Faults:
     """What is the matter with every sensor, second by second."""
+
+    remembers = ("_watches", "_spoilt", "_relations", "_open")
 
     def __init__(self, checks: Sequence[Check], n_sensors: int) -> None:
         self._watches = [_Watch(check, n_sensors) for check in checks]
@@ -111,11 +115,14 @@ class Faults:
         return found
 
 
+@value
+@dataclass(frozen=True, slots=True, eq=False)
 class _Fault:
     """One that is open: since when, until when it was seen, and its worst moment."""
 
-    def __init__(self, since: int, until: int, evidence: Evidence) -> None:
-        self.since, self.until, self.evidence = since, until, evidence
+    since: int
+    until: int
+    evidence: Evidence
 
     def joined(self, other: _Fault | None) -> _Fault:
         if other is None:
@@ -131,6 +138,8 @@ def _for_people(evidence: Evidence) -> Evidence:
 
 class _Watch:
     """One check over all sensors: counts the seconds for and against."""
+
+    remembers = ("active", "_against", "_for", "_since", "_until", "_worst", "_blind_seconds", "_second")
 
     def __init__(self, check: Check, n_sensors: int) -> None:
         self.check, self.cause = check, check.cause
@@ -184,6 +193,8 @@ class _Watch:
 
 class _RelationWatch:
     """One cause that the sensors find by comparing each other: found in two seconds running it is true."""
+
+    remembers = ("active", "_faults", "_running_seconds", "_quiet_seconds", "_blind_seconds")
 
     def __init__(self, cause: Cause, n_sensors: int) -> None:
         self.cause = cause

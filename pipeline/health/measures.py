@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.events import Mask, Numbers, Samples
 from pipeline.health.together import Relations
+from pipeline.snapshots import value
 
 Bins: TypeAlias = NDArray[np.intp]
 
@@ -42,6 +43,7 @@ _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
 _LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 
+@value
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
     """Sensors in the second from `start` to `stop`; NaN, or no relations, where one delivered less than half of it.

@@ -16,6 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.snapshots import value
+
 Floats: TypeAlias = NDArray[np.float32]
 Spectra: TypeAlias = NDArray[np.complex64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -42,6 +44,7 @@ ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones onl
 _NEXT_ONES = 3
 
 
+@value
 @dataclass(frozen=True, slots=True, eq=False)
 class Relations:
     """What one window of sound says about pairs of sensors, frame by frame.

@@ -92,6 +92,8 @@ class RunningUsual:
     not learned again, or a slow loss of gain would become usual; only who was told nothing learns it from the stream.
     """
 
+    remembers = ("_n_seconds", "_begun", "_day", "_settled")
+
     def __init__(self, given: Usual | None, n_sensors: int) -> None:
         self.current = given or Usual.nothing(n_sensors)
         self._given = given
@@ -114,4 +116,21 @@ class RunningUsual:
 
     def _settle(self, floors: Numbers) -> None:
         own, offsets = _alike(floors)
-        self.current = Usual(own, self._given.offset_db if self._given else offsets, self.current.relations)
+        self._settled = own, self._given.offset_db if self._given else offsets
+
+    @property
+    def _settled(self) -> tuple[Numbers, Numbers]:
+        return self.current.floor_db, self.current.offset_db
+
+    @_settled.setter
+    def _settled(self, levels: tuple[Numbers, Numbers]) -> None:
+        self.current = Usual(*levels, self.current.relations)
+
+    @property
+    def _begun(self) -> Numbers:
+        """Of the part that is being filled, what is new."""
+        return self._part[: self._n_seconds % _PART_SECONDS]
+
+    @_begun.setter
+    def _begun(self, seconds: Numbers) -> None:
+        self._part[: len(seconds)] = seconds

@@ -234,7 +234,10 @@ def robust_z(values: Floats, among: Flags) -> Floats:
 
 
 def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers, k: int = N_NEIGHBORS) -> Floats:
-    """Mean distance from each row of A to its k nearest rows of B in other groups; fewer where there are fewer."""
+    """Mean distance from each row of A to its k nearest rows of B in other groups; fewer where there are fewer.
+
+    NaN where there is none: of few recordings one may have all that is to be compared with.
+    """
     found = np.empty(len(A))
     squares_B = np.einsum("ij,ij->i", B, B)
     for start in range(0, len(A), _BLOCK):
@@ -242,8 +245,9 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
         squared = np.einsum("ij,ij->i", rows, rows)[:, None] + squares_B - 2 * rows @ B.T
         squared[groups_A[start : start + _BLOCK, None] == groups_B] = np.inf
         nearest = np.sqrt(np.maximum(np.partition(squared, min(k, len(B)) - 1, axis=1)[:, :k], 0.0))
-        nearest[~np.isfinite(nearest)] = np.nan
-        found[start : start + _BLOCK] = np.nanmean(nearest, axis=1)
+        reached = np.isfinite(nearest)
+        with np.errstate(invalid="ignore"):  # 0 / 0 of whoever reaches nobody; models store it
+            found[start : start + _BLOCK] = np.where(reached, nearest, 0.0).sum(axis=1) / reached.sum(axis=1)
     return found
 
 

@@ -215,12 +215,15 @@ class ArrayScreen:
 
     def _table(self, sensor: int, asked: Flags) -> _Ranks:
         """What is normal with these partners; looked up thereafter."""
+        # Threads share a model: each step is one that cannot be seen half done, and nobody relies on the one before.
         key = sensor, asked.tobytes()
-        if key not in self._tables:
+        table = self._tables.get(key)
+        if table is None:
+            table = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
             if len(self._tables) >= _MOST_TABLES:
-                del self._tables[next(iter(self._tables))]
-            self._tables[key] = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
-        return self._tables[key]
+                self._tables.clear()
+            self._tables[key] = table
+        return table
 
 
 @dataclass(frozen=True, slots=True)

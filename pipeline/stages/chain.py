@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.events import FileHeard, RecordingStarted
+from pipeline.events import FileHeard, RecordingEnded, RecordingStarted
 from pipeline.protocols import Stage
+from pipeline.snapshots import restore, snapshot
 
 
 class Chain:
     """Run stages in order; a fact that a stage does not accept travels past it.
 
-    A new recording, and the end of a file, flush all stages first: nothing of one recording reaches beyond it.
+    A new recording, and the end of one, flush all stages first: nothing of one recording reaches beyond it.
     """
 
     accepts: type | tuple[type, ...] = object
+    remembers = ("stages",)
 
     def __init__(self, *stages: Stage) -> None:
         self.stages = stages
 
     def push(self, item: object, /) -> list[object]:
-        before = self.flush() if isinstance(item, RecordingStarted | FileHeard) else []
+        before = self.flush() if isinstance(item, RecordingStarted | RecordingEnded | FileHeard) else []
         return before + _run([item], self.stages)
 
     def flush(self) -> list[object]:
@@ -28,6 +30,14 @@ class Chain:
         for position, stage in enumerate(self.stages, start=1):
             out += _run(stage.flush(), self.stages[position:])
         return out
+
+    def snapshot(self) -> bytes:
+        """What all stages know at the moment."""
+        return snapshot(self)
+
+    def restore(self, data: bytes) -> None:
+        """Go on, newly made of the same stages, where the chain was of which the snapshot was taken."""
+        restore(self, data)
 
 
 def _run(items: list[object], stages: Sequence[Stage]) -> list[object]:

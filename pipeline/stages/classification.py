@@ -21,6 +21,7 @@ class Classification:
     """Margin and calibrated log-odds of every sensor that is present and has a classifier."""
 
     accepts = Screened
+    remembers = ()
 
     def __init__(self, machines: Sequence[Machine | None]) -> None:
         self._machines = tuple(machines)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
 
 from pipeline.conditions import Pattern
 from pipeline.events import AnomalyJudged, Decision, Labelled, Numbers, RecordingStarted, Role
+from pipeline.snapshots import value
 
 _LEAST_SEGMENTS = 3
 _LEAST_LOG_ODDS = log(1000)
@@ -22,6 +24,7 @@ class Doubting:
     """
 
     accepts = (RecordingStarted, Labelled, Decision)
+    remembers = ("_labels", "_next")
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes = tuple(classes)
@@ -45,19 +48,22 @@ class Doubting:
         return []
 
 
+@value
+@dataclass(slots=True, eq=False)
 class _Doubt:
     """What speaks against one label."""
 
-    def __init__(self, labelled: Labelled, *, sign: float) -> None:
-        self._labelled, self._sign = labelled, sign
-        self._against: Numbers = np.zeros(0)
-        self._segments, self._told = 0, False
+    labelled: Labelled
+    sign: float
+    _against: Numbers = field(default_factory=lambda: np.zeros(0))
+    _segments: int = 0
+    _told: bool = False
 
     def is_past(self, sample: int) -> bool:
-        return self._labelled.span.stop <= sample
+        return self.labelled.span.stop <= sample
 
     def compare(self, decision: Decision) -> list[AnomalyJudged]:
-        span, label = decision.features.span, self._labelled
+        span, label = decision.features.span, self.labelled
         if self._told or span.start < label.span.start or span.stop > label.span.stop:
             return []
         used = np.array([role is Role.USED for role in decision.roles])
@@ -65,7 +71,7 @@ class _Doubt:
             return []
         if not len(self._against):
             self._against = np.zeros(len(used))
-        self._against += np.where(used, -self._sign * np.nan_to_num(decision.verdicts.log_odds), 0.0)
+        self._against += np.where(used, -self.sign * np.nan_to_num(decision.verdicts.log_odds), 0.0)
         self._segments += 1
         heard = self._against[self._against != 0]
         total = float(heard.mean()) if len(heard) else 0.0

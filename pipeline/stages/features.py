@@ -31,6 +31,7 @@ class Mfcc:
     """
 
     accepts = Segment
+    remembers = ("_frames", "_start")
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Projection:
     """Principal components of the cepstra, each sensor by its own mean and axes."""
 
     accepts = Cepstra
+    remembers = ()
 
     def __init__(self, means: ArrayLike, axes: ArrayLike) -> None:
         """`means` (sensors, values) and `axes` (sensors, components, values), as `RobustPCA` learns them."""

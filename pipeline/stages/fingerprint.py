@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
+from pipeline.digests import Sha256
 from pipeline.events import Block, Gap, RecordingFinished, RecordingStarted
 
 _EVERY = 16
@@ -20,10 +19,11 @@ class Fingerprint:
     """
 
     accepts = (RecordingStarted, Block, Gap)
+    remembers = ("_recording", "_samples", "_state")
 
     def __init__(self) -> None:
         self._recording: str | None = None
-        self._samples, self._state = 0, hashlib.sha256()
+        self._samples, self._state = 0, Sha256()
 
     def push(self, item: RecordingStarted | Block | Gap, /) -> list[object]:
         if isinstance(item, RecordingStarted):
@@ -39,7 +39,7 @@ class Fingerprint:
         finished: list[object] = []
         if self._recording is not None:
             finished = [RecordingFinished(self._recording, self._samples, self._state.hexdigest())]
-        self._recording, self._samples, self._state = None, 0, hashlib.sha256()
+        self._recording, self._samples, self._state = None, 0, Sha256()
         return finished
 
     def _take(self, block: Block) -> None:

@@ -44,6 +44,7 @@ class Fusion:
     """
 
     accepts = (Verdicts, StateChanged, TrustChanged)
+    remembers = ("_states", "_off")
 
     def __init__(
         self, classes: Sequence[str], rule: Rule, *, alpha: float = 0.01, least_confidence: float = 0.6

@@ -17,6 +17,7 @@ from pipeline.events import (
 )
 from pipeline.health.condition import CHRONIC, FLAP_CHANGES, FLAP_SECONDS, Condition, Flapping, fell_ill
 from pipeline.health.measures import Measures
+from pipeline.snapshots import value
 
 
 class Health:
@@ -27,6 +28,7 @@ class Health:
     """
 
     accepts = (RecordingStarted, Measures, FaultOpened, FaultClosed, TrustChanged)
+    remembers = ("_sensors", "_common", "_now")
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -80,6 +82,7 @@ class Health:
         self._common = common
 
 
+@value
 @dataclass(slots=True, eq=False)
 class _Sensor:
     """What is known of one sensor."""

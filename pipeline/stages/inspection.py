@@ -7,11 +7,12 @@ from collections import deque
 import numpy as np
 
 from pipeline.conditions import State
-from pipeline.events import Authority, TrustChanged
+from pipeline.events import Authority, Mask, TrustChanged
 from pipeline.health.checks import CHECKS, LONGEST_SECONDS
 from pipeline.health.faults import Faults
 from pipeline.health.measures import Measures
 from pipeline.health.usual import RunningUsual, Usual
+from pipeline.snapshots import Taken
 
 
 class Inspection:
@@ -22,17 +23,18 @@ class Inspection:
     """
 
     accepts = Measures
+    remembers = ("_faults", "_usual", "_trusted", "_history")
 
     def __init__(self, usual: Usual | None = None) -> None:
         self._given = usual
         self._faults: Faults | None = None
+        self._usual: RunningUsual | None = None
+        self._trusted: Mask = np.ones(0, np.bool_)
         self._history: deque[Measures] = deque(maxlen=LONGEST_SECONDS)
 
     def push(self, second: Measures, /) -> list[object]:
-        if self._faults is None:
-            self._faults = Faults(CHECKS, second.n_sensors)
-            self._usual = RunningUsual(self._given, second.n_sensors)
-            self._trusted = np.ones(second.n_sensors, np.bool_)
+        if self._faults is None or self._usual is None:
+            self._faults, self._usual = self._begin(second.n_sensors)
         self._history.append(second)
         changes = self._faults.update(tuple(self._history), self._usual.current)
         ill = np.array([bool(self._faults.causes(sensor)) for sensor in range(second.n_sensors)])
@@ -40,9 +42,18 @@ class Inspection:
         return [*changes, *self._trust(second.stop), second]
 
     def flush(self) -> list[object]:
-        self._faults = None
+        self._faults = self._usual = None
+        self._trusted = np.ones(0, np.bool_)
         self._history.clear()
         return []
+
+    def prepare(self, state: Taken) -> None:
+        if state["_faults"] is not None:
+            self._faults, self._usual = self._begin(len(state["_trusted"]))
+
+    def _begin(self, n_sensors: int) -> tuple[Faults, RunningUsual]:
+        self._trusted = np.ones(n_sensors, np.bool_)
+        return Faults(CHECKS, n_sensors), RunningUsual(self._given, n_sensors)
 
     def _trust(self, sample: int) -> list[object]:
         assert self._faults is not None

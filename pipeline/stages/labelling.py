@@ -11,6 +11,7 @@ class Labelling:
     """Tells the labels of every recording, by its name, when it begins."""
 
     accepts = RecordingStarted
+    remembers = ()
 
     def __init__(self, labels: Mapping[str, Sequence[Labelled]]) -> None:
         self._labels = {name: tuple(labelled) for name, labelled in labels.items()}

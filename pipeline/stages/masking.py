@@ -14,6 +14,7 @@ class Masking:
     """Takes the trust from some of the sensors, counted from 0, at the beginning of every recording."""
 
     accepts = RecordingStarted
+    remembers = ()
 
     def __init__(self, masked: Collection[int], n_sensors: int) -> None:
         self._trusted = ~np.isin(np.arange(n_sensors), list(masked))

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.events import Block, Gap, Mask, RecordingStarted, Samples, Tick
 from pipeline.health.measures import Measures, measure, nothing_measured
 from pipeline.health.together import WINDOW_SECONDS, relations
+from pipeline.snapshots import Taken
 
 _DETAILED_GAP_SECONDS = 30  # the rest of a longer gap is measured at once, whether it lasts a minute or a week
 
@@ -23,6 +24,7 @@ class Measuring:
     """
 
     accepts = (RecordingStarted, Block, Gap, Tick)
+    remembers = ("_second", "_waited_seconds", "_quiet_since")
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -43,6 +45,10 @@ class Measuring:
     def flush(self) -> list[object]:
         self._second, self._waited_seconds, self._quiet_since = None, 0.0, 0
         return []
+
+    def prepare(self, state: Taken) -> None:
+        if state["_second"] is not None:
+            self._second = _Second(state["_second"]["n_sensors"], self._rate_hz, start=0)
 
     def _sound(self, block: Block) -> Iterator[Block | Measures]:
         second = self._second
@@ -93,6 +99,8 @@ class Measuring:
 class _Second:
     """The second being filled, and what was heard just before it."""
 
+    remembers = ("n_sensors", "position", "_begins_whole", "_heard")
+
     def __init__(self, n_sensors: int, rate_hz: int, *, start: int) -> None:
         self._rate_hz, self.n_sensors = rate_hz, n_sensors
         self._before = max(round(WINDOW_SECONDS * rate_hz) - rate_hz, 0)
@@ -126,6 +134,17 @@ class _Second:
             return nothing_measured(start, self.position, self.n_sensors)
         heard = relations(self._samples, np.asarray(self._delivered.all(axis=1)), self._rate_hz)
         return measure(self._samples[:, now], delivered, self._rate_hz, start=start, relations=heard)
+
+    @property
+    def _heard(self) -> tuple[Samples, Mask]:
+        """What is filled; behind it lies what is over."""
+        filled = self._before + self.position % self._rate_hz
+        return self._samples[:, :filled], self._delivered[:, :filled]
+
+    @_heard.setter
+    def _heard(self, heard: tuple[Samples, Mask]) -> None:
+        for row, part in zip((self._samples, self._delivered), heard, strict=True):
+            row[:, : part.shape[1]] = part
 
     def _keep_the_end(self) -> None:
         for row in (self._samples, self._delivered):

@@ -25,6 +25,7 @@ class Pacing:
     """
 
     accepts = (RecordingStarted, Paced)
+    remembers = ("_n_sensors", "_last", "_even", "_open")
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz

@@ -35,6 +35,7 @@ class Screening:
     """
 
     accepts = Features
+    remembers = ()
 
     def __init__(self, screen: Screen | None) -> None:
         self._screen = screen

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan
+from typing import ClassVar
 
 from pipeline.conditions import Cause, Pattern
 from pipeline.errors import SettingsError
 from pipeline.events import AnomalyJudged, CalibrationChanged, Evidence, FaultClosed, FaultOpened, Screened
 from pipeline.grid import Grid
 from pipeline.health.alarms import SECONDS_PER_DAY, Calibration, Cusum, Drift, combined, threshold
+from pipeline.snapshots import Taken
 
 CONTAMINATION_BUDGET = 0.3
 _LEARNED = {Cause.ANOMALOUS, Cause.DRIFT, Cause.CONTAMINATED, Cause.FLAPPING}
@@ -28,6 +30,7 @@ class Suspicion:
     """
 
     accepts = (Screened, FaultOpened, FaultClosed)
+    remembers = ("_suspects", "_scene", "_explained", "_next")
 
     def __init__(
         self, grid: Grid, *, alpha: float = 0.01, alarms_per_day: float = 1.0, contamination: Sequence[float] = ()
@@ -55,6 +58,15 @@ class Suspicion:
         self._next = 0
         return []
 
+    def prepare(self, state: Taken) -> None:
+        if state["_scene"] is not None:
+            self._begin(len(state["_suspects"]))
+
+    def _begin(self, n_sensors: int) -> None:
+        height = self._height(n_sensors)
+        self._scene = Cusum(height)
+        self._suspects = [_Suspect(n, height, self._alpha) for n in range(n_sensors)]
+
     def _height(self, n_sensors: int) -> float:
         tests = (n_sensors + 1) * self._tests_per_day
         return threshold(tests_per_day=tests, alarms_per_day=self._alarms_per_day)
@@ -62,9 +74,7 @@ class Suspicion:
     def _screened(self, screened: Screened) -> Iterator[object]:
         span = screened.features.span
         if self._scene is None:
-            height = self._height(len(screened.p_values))
-            self._scene = Cusum(height)
-            self._suspects = [_Suspect(n, height, self._alpha) for n in range(len(screened.p_values))]
+            self._begin(len(screened.p_values))
             yield from self._contaminated(span.stop)
         if span.start < self._next:
             return  # its sound is part of a segment that was counted
@@ -94,6 +104,8 @@ class Suspicion:
 @dataclass(slots=True, eq=False)
 class _Suspect:
     """The evidence against one sensor."""
+
+    remembers: ClassVar = ("cusum", "drift", "calibration", "opened", "rising_since")
 
     number: int
     height: float

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pipeline.errors import SettingsError
 from pipeline.events import Authority, Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
 from pipeline.grid import Grid
+from pipeline.snapshots import Taken
 
 _STRIDES_PER_PAGE = 16
 _ROUNDING = 1e-12  # what is left of the power of a constant after its mean is removed
@@ -22,6 +23,7 @@ class Windowing:
     """
 
     accepts = (RecordingStarted, Block, TrustChanged)
+    remembers = ("_buffer", "_next", "_trust")
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -49,6 +51,10 @@ class Windowing:
     def flush(self) -> list[object]:
         self._buffer, self._next, self._trust = None, 0, _Trust(self._grid.stride)
         return []
+
+    def prepare(self, state: Taken) -> None:
+        if state["_buffer"] is not None:
+            self._buffer = _Buffer(self._grid, len(state["_buffer"]["_complete_since"]), after=0)
 
     def _check(self, started: RecordingStarted) -> None:
         if started.rate_hz != self._grid.rate_hz:
@@ -92,6 +98,8 @@ class Windowing:
 class _Trust:
     """Which sensors are trusted when, by the first segment that a change concerns: one entry a segment suffices."""
 
+    remembers = ("_changes",)
+
     def __init__(self, stride: int) -> None:
         self._stride = stride
         self._changes: dict[Authority, dict[int, TrustChanged]] = {authority: {} for authority in Authority}
@@ -129,6 +137,8 @@ class _Buffer:
 
     A segment is a view of its page, not a copy, and stays as it is while later samples are written behind it.
     """
+
+    remembers = ("start", "_complete_since", "_left")
 
     def __init__(self, grid: Grid, n_sensors: int, *, after: int) -> None:
         self._grid = grid
@@ -196,8 +206,17 @@ class _Buffer:
         self._at += self._grid.stride
         self._filled -= self._grid.stride
         if self._at + self._grid.segment > self._page.shape[1]:
-            first = self._at // self._grid.hop
-            self._turn_page(self.samples, self._moments[:, :, first : max(first, self._measured)])
+            self._turn_page(*self._left)
+
+    @property
+    def _left(self) -> tuple[Samples, NDArray[np.float64]]:
+        """What is still needed of the page."""
+        first = self._at // self._grid.hop
+        return self.samples, self._moments[:, :, first : max(first, self._measured)]
+
+    @_left.setter
+    def _left(self, left: tuple[Samples, NDArray[np.float64]]) -> None:
+        self._turn_page(*left)
 
 
 def strongest_window(sums: NDArray[np.float64], squares: NDArray[np.float64], *, hop: int, width: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Enumerated:
     prior: float
     c: float
 
-    @property
+    @cached_property
     def states(self) -> Floats:
         n = len(self.y)
         return np.array([[(code >> i) & 1 for i in range(n)] for code in range(2**n)], dtype=float)

@@ -11,7 +11,7 @@ import pytest
 
 import pipeline.learners
 from pipeline.learners.machine import Discriminant, Kernel
-from tests.test_cli import ROOT
+from tests.forked import ROOT
 
 
 def machine(n_basis: int, n_features: int) -> Discriminant:

@@ -72,7 +72,7 @@ def test_components_are_orthonormal_even_where_the_samples_span_less():
     assert pca.retained_power_ == pytest.approx(1.0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.floats(0.1, 100), st.integers(0, 2))
 def test_shift_scale_and_order_change_nothing_else(seed, scale, turn):
     """Equivariance: the same samples are kept and the same axes found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.svm import SVC
@@ -98,7 +98,6 @@ def test_a_box_of_one_or_less_learns_nothing():
 
 
 @given(st.floats(0.01, 50.0), st.floats(0.0, 20.0), st.floats(1.1, 100.0))
-@settings(deadline=None)
 def test_best_multiplier_is_stationary(residual, curvature, box):
     """The closed form makes the derivative zero, or sits at zero where the derivative is negative."""
     l = best_multiplier(residual, curvature, box)

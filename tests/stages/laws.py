@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
@@ -12,6 +13,7 @@ import numpy as np
 from benchmarks.sizes import size_of
 from pipeline.events import Block, Gap, SourceTrouble
 from pipeline.protocols import Stage
+from pipeline.snapshots import restore, snapshot
 
 Maker = Callable[[], Stage]
 
@@ -27,8 +29,12 @@ def cut(samples: np.ndarray, sizes: int | Iterable[int], *, start: int = 0, deli
 
 def fed(stage: Stage, facts: Iterable[object]) -> list[object]:
     """Everything that comes out, the last flush included."""
-    out = [made for fact in facts for made in (stage.push(fact) if isinstance(fact, stage.accepts) else [fact])]
-    return out + stage.flush()
+    return pushed(stage, facts) + stage.flush()
+
+
+def pushed(stage: Stage, facts: Iterable[object]) -> list[object]:
+    """Everything that comes out."""
+    return [made for fact in facts for made in (stage.push(fact) if isinstance(fact, stage.accepts) else [fact])]
 
 
 def bits(fact: object) -> object:
@@ -95,6 +101,48 @@ def check_state_is_bounded(make: Maker, facts: Sequence[object]) -> None:
     assert size_of(stage) <= 1.05 * third
 
 
+COVERED = {
+    "Drift": {"_windows": "_buckets"},
+    "RunningUsual": {"_part": "_begun", "current": "_settled"},
+    "_Second": {"_samples": "_heard", "_delivered": "_heard"},
+    "_Buffer": dict.fromkeys(("_page", "_moments", "_at", "_filled", "_measured"), "_left"),
+}
+"""Attributes of which a part is remembered, by another name."""
+
+
+def insides(thing: object) -> object:
+    """All attributes, remembered or not, of whatever remembers something: nothing may be forgotten."""
+    if isinstance(thing, list | tuple | deque):
+        return [insides(one) for one in thing]
+    if isinstance(thing, dict):
+        return {key: insides(one) for key, one in thing.items()}
+    if hasattr(type(thing), "remembers"):
+        own = vars(thing) if hasattr(thing, "__dict__") else [field.name for field in fields(thing)]
+        covered = COVERED.get(type(thing).__name__, {})
+        return {name: insides(getattr(thing, covered.get(name, name))) for name in own}
+    if is_dataclass(thing):
+        return type(thing).__name__, [insides(getattr(thing, field.name)) for field in fields(thing)]
+    if isinstance(thing, set):  # its order is one of chance
+        return sorted(map(repr, thing))
+    plain = isinstance(thing, np.ndarray | str | int | float | bytes | bytearray)
+    return repr(bits(thing)) if plain else type(thing).__name__
+
+
+def check_goes_on_from_its_state(make: Maker, facts: Sequence[object]) -> None:
+    """Killed anywhere, a newly made stage that takes up the state goes on to the last bit; after flush it has none."""
+    for place in sorted({0, 1, 2, *(len(facts) * part // 7 for part in range(1, 8))}):
+        stage, other = make(), make()
+        pushed(stage, facts[:place])
+        state = snapshot(stage)
+        restore(other, state)
+        assert snapshot(other) == state
+        assert insides(other) == insides(stage)
+        assert same(pushed(other, facts[place:]), pushed(stage, facts[place:]))
+        assert snapshot(other) == snapshot(stage)
+        assert same(other.flush(), stage.flush())
+        assert snapshot(other) == snapshot(make())
+
+
 def check_passes_strangers(make: Maker, facts: Sequence[object]) -> None:
     """Facts of other kinds are not for this stage: a chain lets them travel past it, in order."""
     from pipeline.stages import Chain
@@ -114,5 +162,6 @@ ALL = [
     check_later_input_changes_no_earlier_output,
     check_forgets_after_flush,
     check_state_is_bounded,
+    check_goes_on_from_its_state,
     check_passes_strangers,
 ]

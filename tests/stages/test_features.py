@@ -40,7 +40,7 @@ def test_equal_to_librosa_at_every_rate(rate_hz):
         np.testing.assert_allclose(fact.values, expected, atol=1e-3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rate_hz=st.sampled_from([2000, 11_025, 16_000, 44_100, 96_000]),
     n_fft=st.integers(2, 5000),
@@ -61,7 +61,7 @@ def test_the_window_is_that_of_librosa_to_the_last_bit(length):
     np.testing.assert_array_equal(hann(length), librosa.filters.get_window("hann", length), strict=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     n_mels=st.integers(10, 60), n_coefficients=st.integers(1, 10), f_min=st.floats(0, 500), f_max=st.floats(2500, 4000)
 )

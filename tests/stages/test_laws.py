@@ -159,7 +159,7 @@ def test_any_blocking_gives_the_features_of_the_whole(size):
     assert laws.same(laws.fed(whole_chain(), laws.cut(audio, size)), whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rate_hz=st.sampled_from([2000, 4000, 8000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000]),
     seconds=st.floats(0.1, 2.5),

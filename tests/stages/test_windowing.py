@@ -61,7 +61,7 @@ def test_impossible_settings_are_refused_by_name(settings, message):
 
 
 @given(start=st.integers(0, 5000), length=st.integers(0, 6000), size=st.integers(1, 2500))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_sample_is_where_its_number_says(start, length, size):
     """A signal that carries its own index proves the place of every segment and window."""
     for segment in fed(Windowing(GRID), cut(ramp(start, start + length), size, start=start)):
@@ -76,7 +76,7 @@ def test_every_sample_is_where_its_number_says(start, length, size):
 
 
 @given(gap_start=st.integers(1, 4000), gap=st.integers(1, 3000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_no_segment_reaches_over_a_gap(gap_start, gap):
     """Segments lie on the absolute grid before and after, and none holds a missing sample."""
     resumed = gap_start + gap
@@ -110,7 +110,7 @@ def test_a_grid_for_another_rate_is_refused():
 
 
 @given(lost=st.integers(0, 3999), length=st.integers(1, 1500))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_sensor_is_present_only_where_it_delivered_everything(lost, length):
     """Sensor 2 misses some samples: absent in the segments that hold one of them, and nothing else changes."""
     stop = min(lost + length, 4000)
@@ -183,7 +183,7 @@ def test_only_trusted_sensors_choose_from_the_sample_on_from_which_they_are_trus
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(1, 5), width=st.integers(1, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_strongest_window_equals_brute_force(seed, n, width):
     """Against sums over all samples of all windows, with offsets and gains that must not matter."""
     rng = np.random.default_rng(seed)
