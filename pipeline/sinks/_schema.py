@@ -128,5 +128,14 @@ _TIMES = (
     "CREATE INDEX pieces_kept ON pieces (recording, start, stop) WHERE file IS NOT NULL",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS, _TIMES)
+_PLACES = (
+    """
+    CREATE TABLE places (
+        source TEXT PRIMARY KEY,
+        body   TEXT NOT NULL         -- JSON: up to where a log of sound was decided about
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS, _TIMES, _PLACES)
 SCHEMA_VERSION = len(MIGRATIONS)

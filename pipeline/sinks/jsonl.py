@@ -57,6 +57,8 @@ def line(event: dict[str, Any]) -> str:
 class EventLines:
     """An observer that hands every event to `write`, ready for JSON; facts of other kinds are skipped."""
 
+    remembers = ("_recording", "_model", "_counts", "_abstained", "_degraded")
+
     def __init__(self, write: Callable[[dict[str, Any]], None], *, model: str) -> None:
         self._write, self._model = write, model
         self._recording: str | None = None

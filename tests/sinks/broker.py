@@ -4,69 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition
 from typing import Any
 
-from tests.conftest import component, free_port, program
+from tests.conftest import component
+from tests.server import Server
 
 PATIENCE = 30.0
 
 
-class Mosquitto:
+class Mosquitto(Server):
     """Keeps nothing over a kill, as the default has it; `more` are lines of its settings."""
 
     def __init__(self, directory: Path, *, anonymous: bool = True, more: str = "") -> None:
-        self._program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin") or program("mosquitto")
-        directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self._config = directory / "mosquitto.conf"
+        super().__init__("mosquitto", directory / "mosquitto.conf", ready="running")
         user = "user root\n" if os.geteuid() == 0 else ""
         self._config.write_text(
             f"listener {self.port} 127.0.0.1\nallow_anonymous {str(anonymous).lower()}\nlog_dest stderr\n{user}{more}\n"
         )
-        self.process: subprocess.Popen[str] | None = None
 
     @property
     def address(self) -> str:
         return f"mqtt://127.0.0.1:{self.port}"
-
-    def start(self) -> Mosquitto:
-        self.process = subprocess.Popen(
-            [self._program, "-c", str(self._config)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
-        assert self.process.stderr is not None
-        said = []
-        for line in self.process.stderr:
-            said.append(line)
-            if line.rstrip().endswith("running"):
-                break
-        else:
-            raise AssertionError("".join(said))
-        self._drain = Thread(target=self.process.stderr.read, daemon=True)
-        self._drain.start()
-        return self
-
-    def kill(self) -> None:
-        """Without a chance to say or keep anything."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(PATIENCE)
-            self._drain.join(PATIENCE)
-            assert self.process.stderr is not None
-            self.process.stderr.close()
-            self.process = None
-
-    def __enter__(self) -> Mosquitto:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.kill()
 
 
 class Subscriber:

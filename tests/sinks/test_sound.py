@@ -83,7 +83,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pieces=PIECES, place=st.tuples(st.integers(0, 800), st.integers(1, 800)))
 def test_what_was_written_is_read_to_the_last_bit(tmp_path_factory, pieces, place):
     """In 16 bits or as floating point, with masks and gaps, from any sample to any other."""

@@ -80,7 +80,8 @@ def test_a_connection_that_was_closed_meanwhile_is_nobodys_fault(server):
 def test_what_is_a_matter_of_the_link(server, mood, words):
     """The rest of the address may be a secret, and is not told."""
     server.moods = [mood]
-    with connected(server, timeout=0.3) as target, pytest.raises(LinkError, match=words) as error:
+    timeout = 0.3 if mood is hang else PATIENCE
+    with connected(server, timeout=timeout) as target, pytest.raises(LinkError, match=words) as error:
         list(target.send([event(1)]))
     assert not isinstance(error.value, Refused)
     assert "hidden" not in str(error.value)
@@ -114,7 +115,7 @@ def test_every_event_arrives_in_order_whatever_the_mood(server, tmp_path):
         ok = answer(200)
         server.moods = [ok, answer(500), ok, hang, reset, ok, *[answer(422)] * 3, answer(503, Retry_After="1")]
         route = Route("webhook", ("event_noticed",), 1000)
-        target = WebhookTarget(Receiver(server.url, 0.3))
+        target = WebhookTarget(Receiver(server.url, 3.0))
         forwarder = Forwarder(journal.path, route, target, run="a-run", pauses=Pauses(0.01, 0.02))
         thread = Thread(target=forwarder.run)
         thread.start()
