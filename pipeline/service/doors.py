@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pipeline.protocols import Source
 from pipeline.service import settings as chosen
 from pipeline.service.live import Door, Patience
+
+if TYPE_CHECKING:
+    from pipeline.service.streamed import StreamedArray
 
 _BLOCK_SECONDS = 0.1
 _TICK_SECONDS = 1.0
@@ -107,6 +111,32 @@ def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Doo
         )
 
     return Door(name="simulated array", open=open_source, again=False)
+
+
+def source_name(settings: chosen.Settings) -> str:
+    """Of a log, for whoever goes on there; which broker has it now does not matter."""
+    source = settings.source
+    return f"{settings.broker.name}/{source.array}" if isinstance(source, chosen.StreamSource) else source.kind
+
+
+def streamed(
+    settings: chosen.Settings, source: chosen.StreamSource, *, place: str | None, name: Callable[[int], str]
+) -> StreamedArray:
+    """The log of an array, from a place on."""
+    from pipeline.service.streamed import StreamedArray
+    from pipeline.wire import Log
+
+    return StreamedArray(
+        settings.broker.access(),
+        Log(settings.broker.name),
+        source.array,
+        rate_hz=settings.array.rate_hz,
+        n_sensors=settings.array.sensors,
+        place=place,
+        from_newest=source.begin == "newest",
+        name=name,
+        patience=patience(settings),
+    )
 
 
 def folder(settings: chosen.Settings, source: chosen.FolderSource, known: set[str]) -> Source:

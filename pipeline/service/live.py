@@ -109,6 +109,9 @@ class LiveSource:
     was missed meanwhile is a gap, as long as the clock says. `stop` ends it from another thread or a signal handler.
     """
 
+    place = None
+    """From where on somebody else could go on: nowhere, for sound that nobody hears is gone."""
+
     def __init__(
         self,
         door: Door,

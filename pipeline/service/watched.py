@@ -22,6 +22,7 @@ class WatchedFolder:
 
     lost = 0
     backlog_seconds = 0.0
+    place = None
 
     def __init__(self, open_folder: Callable[[set[str]], Source], *, known: set[str], name: Callable[[int], str],
                  patience: Patience) -> None:  # fmt: skip
@@ -74,8 +75,7 @@ class WatchedFolder:
         if isinstance(fact, RecordingStarted):
             self._number += 1
             self.position = 0
-            title = re.sub(r"[^A-Za-z0-9._-]+", "_", fact.recording)[:80]
-            name, at = f"{self._name(self._number)}-{title}", fact.started_at or datetime.now(UTC)
+            name, at = titled(self._name(self._number), fact.recording), fact.started_at or datetime.now(UTC)
             return replace(fact, recording=name, started_at=at)
         if isinstance(fact, Block | Gap):
             self.position = fact.stop
@@ -84,3 +84,8 @@ class WatchedFolder:
         elif isinstance(fact, Tick):
             return replace(fact, waited_seconds=round(fact.waited_seconds, 3))
         return fact
+
+
+def titled(name: str, title: str) -> str:
+    """A name that nothing else has, and that still tells whose recording it is."""
+    return f"{name}-{re.sub(r'[^A-Za-z0-9._-]+', '_', title)[:80]}"

@@ -14,7 +14,10 @@ from pipeline.sources._naming import AUDIO_SUFFIXES, Fields, compile_pattern, na
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Files that begin together: one with all sensors, or one per sensor, None where a sensor has none."""
+    """Files that begin together: one with all sensors, or one per sensor, None where a sensor has none.
+
+    Their paths are absolute: whoever reads them may work in another directory.
+    """
 
     files: tuple[Path | None, ...]
     time: datetime | None = None
@@ -110,8 +113,9 @@ class _Groups:
         self, name: str, time: datetime | None, files: dict[str | None, Path], sensors: tuple[str, ...]
     ) -> Piece:
         if not sensors:
-            return Piece(tuple(files.values()), time)
-        piece = Piece(tuple(files.get(sensor) for sensor in sensors), time)
+            return Piece(tuple(path.absolute() for path in files.values()), time)
+        own = (files.get(sensor) for sensor in sensors)
+        piece = Piece(tuple(path and path.absolute() for path in own), time)
         missing = [sensor for sensor in sensors if sensor not in files]
         if missing:
             message = f"has no file of sensor {', '.join(missing)} beside {piece.name}; add it, or go on without"

@@ -18,7 +18,16 @@ from pipeline.sources._chunks import Chunk, channel_names, cut, require
 from pipeline.sources._listing import Listing, Piece, Recording, find_recordings
 from pipeline.sources._tracks import READ_FRAMES, Feed, Track, open_track
 
-__all__ = ["FileSource", "Listing", "Piece", "Recording", "find_recordings", "sound_identity", "sound_seconds"]
+__all__ = [
+    "FileSource",
+    "Listing",
+    "Piece",
+    "Recording",
+    "files_of",
+    "find_recordings",
+    "sound_identity",
+    "sound_seconds",
+]
 
 _LOOK = 65_536
 
@@ -75,7 +84,7 @@ class FileSource:
                     reason = reason or f"{fact.where} {fact.message}"
                 yield fact
         if not usable:
-            n_files = sum(1 for recording in self.listing.recordings for _ in _files(recording))
+            n_files = len(files_of(self.listing.recordings))
             raise SourceError(f"none of {n_files} sound files could be used; {reason or 'give at least one'}")
 
     def format(self) -> tuple[int, int]:
@@ -83,7 +92,7 @@ class FileSource:
         if self.rate_hz is not None and self.n_sensors is not None:
             return self.rate_hz, self.n_sensors
         for recording in self.listing.recordings:
-            for path in _files(recording):
+            for path in files_of([recording]):
                 try:
                     with open_track(path) as track:
                         own_sensors = len(recording.sensors) if recording.sensors else track.channels
@@ -228,7 +237,7 @@ def sound_identity(recordings: Sequence[Recording]) -> str:
     """Tells one collection of sound files from another of the same names: sizes, beginnings and ends."""
     state = hashlib.sha256()
     for recording in recordings:
-        for path in _files(recording):
+        for path in files_of([recording]):
             state.update(f"{recording.name}\n{path.name}\n".encode(errors="surrogateescape"))
             try:
                 with path.open("rb") as file:
@@ -241,5 +250,6 @@ def sound_identity(recordings: Sequence[Recording]) -> str:
     return state.hexdigest()
 
 
-def _files(recording: Recording) -> Iterator[Path]:
-    return (path for piece in recording.pieces for path in piece.files if path)
+def files_of(recordings: Sequence[Recording]) -> list[Path]:
+    """All of their files, absolute paths."""
+    return [path for recording in recordings for piece in recording.pieces for path in piece.files if path]

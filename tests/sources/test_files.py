@@ -711,7 +711,7 @@ def difficult(tmp_path_factory):
     return folder
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(block_samples=st.integers(50, 40000))
 def test_any_block_length_gives_the_same_bits(difficult, block_samples):
     """Samples, masks and gaps do not depend on how the sound is cut, resampled or not."""
@@ -765,7 +765,7 @@ def test_a_resampled_sine_is_the_sine(tmp_path, old, new):
     assert timeline.delivered.all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n=st.integers(100, 40000),
     old=st.sampled_from([8000, 11025, 16000, 22050, 44100, 48000, 96000]),

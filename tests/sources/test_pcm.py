@@ -129,7 +129,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(cuts=st.sets(st.integers(1, 900), max_size=40))
 def test_bytes_may_arrive_in_any_cuts(name, cuts):
     """Over a real socket, each piece awaited before the next is sent, the facts are those of one piece."""
