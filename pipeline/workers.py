@@ -1,17 +1,19 @@
-"""Work on all cores, with a progress bar."""
+"""Who does the work: this process, or all cores of this machine; with a progress bar."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
+from pathlib import Path
 from threading import Thread, current_thread, main_thread
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -34,26 +36,77 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def finished(work: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int) -> Iterator[tuple[Task, Result]]:
-    """Tasks with their results, as they are finished, from so many processes; left early, it ends them at once."""
-    if not tasks:
-        return
-    # Spawned, not forked: a fork would inherit the threads and locks of this process.
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_die_with_parent)
-    try:
-        with _interrupts_for_parent_only():
-            futures = {pool.submit(work, task): task for task in tasks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenProcessPool as error:
-        raise UsageError("a worker was killed, perhaps for want of memory; start again with fewer jobs") from error
-    except BaseException:
-        # A second Ctrl-C while waiting for them to finish would leave them, and this process, hanging.
-        for worker in active_children():
-            worker.kill()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+class Engine(Protocol):
+    """Spreads work over whatever it has. Work and tasks are values: whoever does them has copies of its own."""
+
+    def finished(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        """Tasks with their results, as they are finished; left early, what has not begun never begins."""
+
+    def spreads(self, n_tasks: int) -> bool:
+        """Whether so many tasks would be done beside each other, or far away."""
+
+    def check_files(self, paths: Iterable[Path]) -> None:
+        """Refuse to begin if somebody who is to read these files cannot see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThisProcess:
+    """One task after the other, here."""
+
+    def finished(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        return ((task, work(task)) for task in tasks)
+
+    def spreads(self, n_tasks: int) -> bool:
+        return False
+
+    def check_files(self, paths: Iterable[Path]) -> None:
+        """Whoever found them sees them."""
+
+
+class LocalEngine:
+    """So many processes of this machine, who are started for the first work and kept for the next."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def finished(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        """As they are finished; left early, it ends the processes at once."""
+        if not tasks:
+            return
+        if self._pool is None:
+            # Spawned, not forked: a fork would inherit the threads and locks of this process.
+            self._pool = ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn"), initializer=_die_with_parent)
+        try:
+            with _interrupts_for_parent_only():
+                futures = {self._pool.submit(work, task): task for task in tasks}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            # Waited for: what it clears away meanwhile must not meet the end of this process.
+            self._pool.shutdown()
+            self._pool = None
+            raise UsageError("a worker was killed, perhaps for want of memory; start again with fewer jobs") from error
+        except BaseException:
+            # A second Ctrl-C while waiting for them to finish would leave them, and this process, hanging.
+            for worker in active_children():
+                worker.kill()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+            raise
+
+    def spreads(self, n_tasks: int) -> bool:
+        return self.jobs > 1 and n_tasks > 1
+
+    def check_files(self, paths: Iterable[Path]) -> None:
+        """All processes of a machine see the same."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from pipeline.simulation.scene import converted
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.stages import Chain, Mfcc, Windowing
 from pipeline.training.labels import COLUMNS, read_labels
-from pipeline.workers import finished, progress_bar
+from pipeline.workers import Engine, progress_bar
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -53,6 +53,10 @@ class Entry:
 class Origin(Protocol):
     """Where recordings come from."""
 
+    def files(self) -> list[Path]:
+        """All that is read."""
+        ...
+
     def entries(self) -> list[Entry]: ...
     def settings(self) -> dict[str, Any]:
         """All that the cepstra depend on."""
@@ -74,6 +78,9 @@ class SimulatedSubjects:
     n_human: int
     n_animal: int
     seed: int
+
+    def files(self) -> list[Path]:
+        return []
 
     def entries(self) -> list[Entry]:
         labels = [HUMAN] * self.n_human + [HUMAN_WITH_ANIMAL] * self.n_animal
@@ -106,6 +113,9 @@ class OwnRecordings:
 
     directory: str
 
+    def files(self) -> list[Path]:
+        return sorted(path for path in Path(self.directory).iterdir() if path.is_file())
+
     def entries(self) -> list[Entry]:
         table = Path(self.directory) / "labels.csv"
         if not table.is_file():
@@ -122,8 +132,7 @@ class OwnRecordings:
         return [Entry(name, label, sources.get(name, name)) for name, label in pairs]
 
     def settings(self) -> dict[str, Any]:
-        files = sorted(path for path in Path(self.directory).iterdir() if path.is_file())
-        return {"files": [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]}
+        return {"files": [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self.files()]}
 
     def measure(self, entry: Entry) -> Arrays:
         found = find_recordings(self.directory).recordings
@@ -221,17 +230,20 @@ def _format(source: FileSource) -> tuple[int, int]:
 # What is on disk
 
 
-def features_of(origin: Origin, folder: Path, *, jobs: int, console: Console) -> tuple[Path, list[Entry]]:
+def features_of(origin: Origin, folder: Path, *, engine: Engine, console: Console) -> tuple[Path, list[Entry]]:
     """Make the cepstra that are missing; where they are, and the recordings that are long enough."""
-    folder = folder / digest_of(origin)
+    folder = folder.absolute() / digest_of(origin)  # workers elsewhere start in another directory
     folder.mkdir(parents=True, exist_ok=True)
     entries = origin.entries()
     missing = [entry for entry in entries if not _path(folder, entry).exists()]
     if missing:
+        engine.check_files(origin.files())
         with progress_bar(console) as progress:
             bar = progress.add_task("recordings", total=len(entries), completed=len(entries) - len(missing))
-            for _ in finished(partial(_store, origin, folder), missing, jobs=jobs):
+            for entry, content in engine.finished(partial(_content, origin), missing):
+                write_whole(_path(folder, entry), content)
                 progress.advance(bar)
+    engine.check_files(_path(folder, entry) for entry in entries)
     return folder, _long_enough(folder, entries, console)
 
 
@@ -251,10 +263,11 @@ def loaded(folder: Path, entries: Sequence[Entry], name: str) -> NDArray[Any]:
     return np.stack(parts)
 
 
-def _store(origin: Origin, folder: Path, entry: Entry) -> None:
+def _content(origin: Origin, entry: Entry) -> bytes:
+    """Of the file of an entry; written by whoever asked, so that workers need not write anything."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **origin.measure(entry))
-    write_whole(_path(folder, entry), content.getvalue())
+    return content.getvalue()
 
 
 def _path(folder: Path, entry: Entry) -> Path:

@@ -14,20 +14,21 @@ from pipeline.reproduction.footsteps_report import QUANTITIES, FootstepResults, 
 from pipeline.reproduction.methods import JOINT, ORACLE, REFERENCE
 from pipeline.reproduction.peers import clean_learning
 from pipeline.reproduction.run import measured
+from pipeline.workers import Engine
 
 
-def run_footsteps(plan: Plan, out: Path, *, jobs: int, restart: bool) -> FootstepResults:
+def run_footsteps(plan: Plan, out: Path, *, engine: Engine, restart: bool) -> FootstepResults:
     """Measure what is missing, then write tables and figures and print the grid."""
     from pipeline.plotting import pyplot
     from pipeline.reproduction.footsteps_figures import write_figures
 
     pyplot()  # these fail now, not after the last task
     clean_learning()
-    console = Console()
-    folder, entries = features_of(plan.origin(), out / "features", jobs=jobs, console=console)
+    console = Console(markup=False, emoji=False)  # paths are the user's
+    folder, entries = features_of(plan.origin(), out / "features", engine=engine, console=console)
     split_is_possible(entries, plan.n_train)
     work = partial(run_task, plan=plan, folder=folder, entries=tuple(entries))
-    records = measured(plan.as_dict(), plan.tasks(), work, out, jobs=jobs, restart=restart, console=console)
+    records = measured(plan.as_dict(), plan.tasks(), work, out, engine=engine, restart=restart, console=console)
     results = FootstepResults(plan, records)
     written = write_tables(results, out) + write_figures(results, out)
     console.print(summary(results))

@@ -13,7 +13,7 @@ from rich.table import Table
 from pipeline.reproduction.report import Results, write_tables
 from pipeline.reproduction.ring import METHODS, Plan, run_task
 from pipeline.reproduction.store import TrialStore
-from pipeline.workers import finished, progress_bar
+from pipeline.workers import Engine, progress_bar
 
 Record = dict[str, Any]
 
@@ -34,7 +34,7 @@ def measured(
     work: Callable[[Task], list[Record]],
     out: Path,
     *,
-    jobs: int,
+    engine: Engine,
     restart: bool,
     console: Console,
 ) -> list[Record]:
@@ -46,32 +46,32 @@ def measured(
         missing = [task for task in tasks if task.key not in store.done]
         if store.done and missing:
             console.print(f"continuing: {len(store.done)} tasks are done, {len(missing)} to go")
-        _measure(missing, work, store, jobs, console)
+        _measure(missing, work, store, engine, console)
         return [record for records in store.done.values() for record in records]
 
 
 def _measure(
-    tasks: Sequence[Task], work: Callable[[Task], list[Record]], store: TrialStore, jobs: int, console: Console
+    tasks: Sequence[Task], work: Callable[[Task], list[Record]], store: TrialStore, engine: Engine, console: Console
 ) -> None:
     if not tasks:
         return
     with progress_bar(console) as progress:
         done = len(store.done)
         bar = progress.add_task("tasks", total=done + len(tasks), completed=done)
-        for task, records in finished(work, tasks, jobs=jobs):
+        for task, records in engine.finished(work, tasks):
             store.add(task.key, records)
             progress.advance(bar)
 
 
-def run_ring(plan: Plan, out: Path, *, jobs: int, restart: bool) -> None:
+def run_ring(plan: Plan, out: Path, *, engine: Engine, restart: bool) -> None:
     """Measure what is missing, then write tables and figures and print the errors."""
     from pipeline.plotting import pyplot
     from pipeline.reproduction.figures import write_figures
 
     pyplot()  # fails now, not after the last trial
-    console = Console()
+    console = Console(markup=False, emoji=False)  # paths are the user's
     work = partial(run_task, seed=plan.seed)
-    records = measured(plan.as_dict(), plan.tasks(), work, out, jobs=jobs, restart=restart, console=console)
+    records = measured(plan.as_dict(), plan.tasks(), work, out, engine=engine, restart=restart, console=console)
     results = Results(plan, records)
     written = write_tables(results, out) + write_figures(results, out)
     console.print(_summary(results))

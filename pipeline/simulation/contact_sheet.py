@@ -15,6 +15,7 @@ from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, array_posi
 
 _SECONDS, _FAULT_SECONDS = 10.0, (3.0, 8.0)
 _COLUMNS = 4
+_TITLE_INCHES = 0.8
 _FAULTY, _NEIGHBOUR = 1, 2
 _CLOSE_UP_SECONDS = 0.008
 _CLEAN, _FAULT, _OTHER, _GOOD = "#aaaaaa", "#b2182b", "#1a9850", "#2166ac"
@@ -26,8 +27,11 @@ def write_contact_sheet(site: Site, path: Path) -> Path:
     site = replace(site, duration_seconds=_SECONDS, sensors_m=array_positions(_COLUMNS), faults=None)
     recordings = {label: record(site, 0, label=label).samples for label in (HUMAN, HUMAN_WITH_ANIMAL)}
     n_rows = len(recordings) + -(-len(FAULTS) // _COLUMNS)
-    figure = plt.figure(figsize=(5 * _COLUMNS, 2.7 * n_rows), layout="constrained")
-    cells = iter(figure.subfigures(n_rows, _COLUMNS).ravel())
+    heights = [_TITLE_INCHES, *[2.7] * n_rows]
+    figure = plt.figure(figsize=(5 * _COLUMNS, sum(heights)))
+    # Places by hand: to fit so many panels to each other takes matplotlib longer than all the rest.
+    grid = figure.add_gridspec(len(heights), _COLUMNS, height_ratios=heights)
+    cells = (figure.add_subfigure(grid[place]) for place in range(_COLUMNS, len(heights) * _COLUMNS))
     for label, samples in recordings.items():
         for sensor in range(_COLUMNS):
             _draw(next(cells), site.rate_hz, {_GOOD: samples[sensor]}, title=f"{label}, sensor {sensor + 1}")
@@ -41,7 +45,9 @@ def write_contact_sheet(site: Site, path: Path) -> Path:
         f"Simulated array on {site.surface}, {site.rate_hz} Hz: spectrogram (dB of full scale), waveform, and "
         f"{1000 * _CLOSE_UP_SECONDS:.0f} ms of it around the loudest step of the fault.\n"
         f"Faults last from {_FAULT_SECONDS[0]:g} to {_FAULT_SECONDS[1]:g} s at sensor {_FAULTY + 1} (red); grey is the "
-        f"same sound without the fault, green the sensor beside it."
+        f"same sound without the fault, green the sensor beside it.",
+        y=1 - 0.2 * _TITLE_INCHES / sum(heights),
+        va="top",
     )
     figure.savefig(path, dpi=72)
     plt.close(figure)
@@ -67,7 +73,12 @@ def _title(fault: str, samples: Samples, site: Site) -> str:
 
 def _draw(cell: Any, rate_hz: int, traces: dict[str, Samples], *, title: str, edges: tuple[float, ...] = ()) -> None:
     """The last of the traces above as spectrogram, all of them below, and close up beside."""
-    axes = cell.subplot_mosaic([["spectrogram", "close"], ["wave", "close"]], width_ratios=(3, 1), height_ratios=(2, 1))
+    axes = cell.subplot_mosaic(
+        [["spectrogram", "close"], ["wave", "close"]],
+        width_ratios=(3, 1),
+        height_ratios=(2, 1),
+        gridspec_kw={"left": 0.09, "right": 0.9, "bottom": 0.14, "top": 0.9, "wspace": 0.05, "hspace": 0.08},
+    )
     shown = list(traces.values())[-1]
     seconds = len(shown) / rate_hz
     axes["spectrogram"].imshow(

@@ -22,7 +22,7 @@ from pipeline.errors import UsageError
 from pipeline.files import write_whole
 from pipeline.simulation.faults import Episode
 from pipeline.simulation.scene import ANIMAL_SHARE, HUMAN, HUMAN_WITH_ANIMAL, Site, episodes_of, record
-from pipeline.workers import finished, progress_bar
+from pipeline.workers import Engine, progress_bar
 
 FORMATS = ("wav", "flac")
 _MOST_RECORDINGS = 100_000
@@ -78,7 +78,7 @@ class Dataset:
         }
 
 
-def write_dataset(dataset: Dataset, out: Path, *, jobs: int, restart: bool, console: Console) -> None:
+def write_dataset(dataset: Dataset, out: Path, *, engine: Engine, restart: bool, console: Console) -> None:
     """Write what is missing of a dataset; recordings are there whole or not at all, tables when all of them are."""
     _claim(dataset, out, restart=restart)
     missing = [number for number in range(dataset.n_recordings) if not _is_whole(dataset, out / dataset.file(number))]
@@ -89,7 +89,7 @@ def write_dataset(dataset: Dataset, out: Path, *, jobs: int, restart: bool, cons
     with progress_bar(console) as progress:
         bar = progress.add_task("recordings", total=dataset.n_recordings, completed=done)
         work = partial(_write_recording, dataset, out, labels)
-        for _ in finished(work, missing, jobs=jobs):
+        for _ in engine.finished(work, missing):
             progress.advance(bar)
     episodes = [episodes_of(dataset.site, number) for number in range(dataset.n_recordings)]
     _write_table(

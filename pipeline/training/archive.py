@@ -67,6 +67,11 @@ def write_archive(directory: Path, metadata: Mapping[str, Any], arrays: Mapping[
     return hashlib.sha256(text).hexdigest()
 
 
+def identity_in(directory: Path) -> str:
+    """Of what is stored there, which may be damaged all the same; a `ModelError` if there is nothing."""
+    return hashlib.sha256(_read(directory, "model.json")).hexdigest()
+
+
 def read_archive(directory: Path) -> Archive:
     """What `write_archive` stored; a `ModelError` says what is wrong with anything else."""
     text = _read(directory, "model.json")

@@ -26,6 +26,8 @@ class RecordingNote:
     """Of its sound, by which it is recognised under any name."""
     reference: bool = False
     """Whether it was given with the first model, by somebody who knew what is heard."""
+    cut_from: str = ""
+    """Of which longer one it is a part, if it is: parts of one recording never judge each other."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,7 @@ class RecordingNote:
             "span": list(self.span),
             "fingerprint": self.fingerprint,
             **({"reference": True} if self.reference else {}),
+            **({"cut_from": self.cut_from} if self.cut_from else {}),
         }
 
 
@@ -58,10 +61,17 @@ class Examples:
         rows = {name: getattr(self, name)[chosen] for name in ("cepstra", "present", "recording", "start", "label")}
         return replace(self, **rows)
 
+    @property
+    def unit(self) -> NDArray[np.int64]:
+        """(segments,): what is judged by others only, a recording or the longer one it was cut from."""
+        wholes = [note.cut_from or place for place, note in enumerate(self.recordings)]
+        number_of = {whole: number for number, whole in enumerate(dict.fromkeys(wholes))}
+        return np.array([number_of[whole] for whole in wholes], np.int64)[self.recording]
+
     def check(self) -> None:
         """At least two recordings of each class, or nothing could be judged by another one."""
         for code, name in enumerate(self.classes):
-            n = len(np.unique(self.recording[self.label == code]))
+            n = len(np.unique(self.unit[self.label == code]))
             if n < 2:
                 raise UsageError(
                     f"{n} recording{'' if n == 1 else 's'} with segments labelled {name!r} must be at least 2; "
@@ -75,6 +85,11 @@ def two_classes(found: Sequence[str], wanted: Sequence[str] | None = None) -> tu
     missing = [name for name in classes if name not in found]
     if missing:
         raise UsageError(f"nothing is labelled {missing[0]!r}; the labels are {', '.join(sorted(set(found)))}")
+    if len(set(found)) < 2:
+        only = ", ".join(set(found)) or "none"
+        raise UsageError(
+            f"{len(set(found))} labels ({only}) must be two, to be told apart; label some of another class, too"
+        )
     if len(classes) != 2 or classes[0] == classes[1]:
         raise UsageError(
             f"{len(classes)} labels ({', '.join(classes)}) must be two; choose with --classes, for example "

@@ -33,14 +33,14 @@ def learn(
     components = _components(examples, n_components)
     X = components.transform(examples.cepstra)
     learner = ArrayGEMMEDClassifier(random_state=seed)
-    learner.fit(X, examples.label, groups=examples.recording)
+    learner.fit(X, examples.label, groups=examples.unit)
     if all(machine is None for machine in learner.discriminants_):
         raise UsageError(
             "training believes too little of every sensor to learn from any, at least 20 segments of each label are "
             "needed: they are few, silent, repeat themselves or contradict each other; check the recordings, label more"
         )
     X = X / learner.scales_[:, None]
-    screen = ArrayScreen.learn(X, learner.delivered_, examples.recording, learner.folds_)
+    screen = ArrayScreen.learn(X, learner.delivered_, examples.unit, learner.folds_)
     signs = np.where(examples.label > 0, 1.0, -1.0)
     return Model(
         grid=grid,

@@ -12,11 +12,13 @@ from math import erfc, sqrt
 from typing import Any
 
 from pipeline.events import Decision
+from pipeline.snapshots import value
 
 _MARGIN = 0.02
 _SIGNIFICANT = 0.01
 
 
+@value
 @dataclass(slots=True)
 class Pairs:
     """Of segments that both models have looked at: in how many something was so for one of them, and for both."""
@@ -53,23 +55,32 @@ class Pairs:
         }
 
 
+@value
 @dataclass(slots=True)
 class Shadow:
-    """Counts until `segments` were compared; a sensor is refused where its p-value is at most `alpha`."""
+    """Counts until `segments` were compared; a sensor is refused where its p-value is at most `alpha`.
+
+    If it is `turned`, the challenger decides already, and the champion of before is in its shadow.
+    """
 
     segments: int = 300
     alpha: float = 0.01
+    turned: bool = False
     _abstained: Pairs = field(default_factory=Pairs)
     _refused: dict[int, Pairs] = field(default_factory=dict)
     _agreed: int = 0
     _last: tuple[int, int] = (0, 0)
 
+    def begin_recording(self) -> None:
+        """Samples are counted anew: what comes now overlaps with nothing before it."""
+        self._last = 0, 0
+
     def compare(self, champion: Decision, challenger: Decision) -> None:
         """Two decisions about the same segment."""
+        if self.turned:
+            champion, challenger = challenger, champion
         span = champion.features.span
-        start, stop = self._last
-        # An earlier start is that of another recording.
-        if start <= span.start < stop or self.done:
+        if span.start < self._last[1] or self.done:
             return
         self._last = span.start, span.stop
         labels = champion.outcome.label, challenger.outcome.label

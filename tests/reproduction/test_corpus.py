@@ -24,6 +24,7 @@ from pipeline.reproduction.corpus import (
     split,
 )
 from pipeline.simulation.faults import Episode
+from pipeline.workers import ThisProcess
 
 
 def entries_of(n_sources: int, per_source: int = 3) -> list[Entry]:
@@ -102,7 +103,7 @@ def test_own_recordings_are_cut_by_their_labels(own, tmp_path, capsys):
     (own / "sources.csv").write_text("recording,source\na,farm\nb,farm\n")
     origin = OwnRecordings(str(own))
     assert origin.entries() == [Entry("a", "walk", "farm"), Entry("b", "ride", "farm"), Entry("c", "ride", "c")]
-    folder, entries = features_of(origin, tmp_path / "features", jobs=1, console=Console(width=200))
+    folder, entries = features_of(origin, tmp_path / "features", engine=ThisProcess(), console=Console(width=200))
     assert [entry.name for entry in entries] == ["a", "b"]
     assert "fewer than 24 labelled segments: 1 (c)" in capsys.readouterr().out
     clean, loud = (loaded(folder, entries, name) for name in ("clean", "loud"))
@@ -113,7 +114,7 @@ def test_own_recordings_are_cut_by_their_labels(own, tmp_path, capsys):
         loud.reshape(2, N_SEGMENTS, 2, 150, 13)[..., 0].mean() - clean.reshape(2, N_SEGMENTS, 2, 150, 13)[..., 0].mean()
     ) > 0
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    features_of(origin, tmp_path / "features", jobs=1, console=Console())
+    features_of(origin, tmp_path / "features", engine=ThisProcess(), console=Console())
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 

@@ -12,6 +12,7 @@ from pipeline.reproduction.corruption import KINDS
 from pipeline.reproduction.footsteps import Cell, Plan, Task, full_plan, quick_plan
 from pipeline.reproduction.footsteps_report import FootstepResults, markdown, write_tables
 from pipeline.reproduction.methods import JOINT, METHODS, ORACLE
+from pipeline.workers import LocalEngine
 from tests.conftest import component
 
 
@@ -106,7 +107,8 @@ def tiny_run(tmp_path_factory):
 
     plan = Plan(3, 3, 2, 2, (Cell("stale", 0.4),), True, 1)
     out = tmp_path_factory.mktemp("footsteps")
-    run_footsteps(plan, out, jobs=2, restart=False)
+    with LocalEngine(2) as engine:
+        run_footsteps(plan, out, engine=engine, restart=False)
     return plan, out
 
 
@@ -134,7 +136,8 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tiny_run, tmp_path):
     shutil.copytree(out, again)
     lines = (out / "trials.jsonl").read_text().splitlines(keepends=True)
     (again / "trials.jsonl").write_text("".join([lines[0], lines[-1], lines[1][:100]]))
-    run_footsteps(plan, again, jobs=1, restart=False)
+    with LocalEngine(1) as engine:
+        run_footsteps(plan, again, engine=engine, restart=False)
     for name in ("classification.csv", "anomalies.csv", "grid.csv", "report.md"):
         assert (again / name).read_bytes() == (out / name).read_bytes()
     keys = [json.loads(line)["key"] for line in (again / "trials.jsonl").read_text().splitlines()[1:]]

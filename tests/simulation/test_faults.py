@@ -111,7 +111,7 @@ def test_a_fast_clock_falls_behind():
 
 
 @given(share=st.floats(0.05, 0.6), mean=st.floats(2, 20), seed=st.integers(0, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_bursts_have_the_share_and_length_of_the_chain(share, mean, seed):
     """Gilbert-Elliott in its stationary state: bad share B and mean length L, from the first step on."""
     n_steps = 200_000
@@ -137,7 +137,7 @@ def episodes(seed: int, kinds: tuple[str, ...] = tuple(FAULTS), shares=(0.3,) * 
 
 
 @given(seed=st.integers(0, 500))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_episodes_of_one_sensor_never_overlap_and_swaps_come_in_pairs(seed):
     """Also where a healthy partner is drawn into a swap."""
     found = episodes(seed)

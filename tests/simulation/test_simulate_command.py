@@ -15,9 +15,11 @@ import pytest
 import soundfile
 
 from pipeline.simulation import FAULTS
-from tests.conftest import component
-from tests.test_cli import ROOT, everybody_gone, gemmed, group_members
+from tests.conftest import component, eventually, heed_interrupts
+from tests.forked import ROOT, gemmed
+from tests.test_cli import everybody_gone, group_members
 
+PLAIN = "--no-picture"
 SMALL = ("--rate", "2000", "--seconds", "3", "--recordings", "6", "--fault-share", "0.3", "--fault-seconds", "1")
 TABLES = ("labels.csv", "truth.csv", "simulation.json")
 
@@ -55,7 +57,7 @@ def test_recordings_labels_and_truth_belong_together(dataset):
 
 def test_dead_sensors_are_dead_where_the_truth_says_so(tmp_path):
     """Zeros there, and nowhere else for long."""
-    assert gemmed("simulate", str(tmp_path / "d"), *SMALL, "--faults", "dead", "--seed", "1").returncode == 0
+    assert gemmed("simulate", str(tmp_path / "d"), *SMALL, PLAIN, "--faults", "dead", "--seed", "1").returncode == 0
     truth = rows(tmp_path / "d" / "truth.csv")
     assert len(truth) > 3
     silent = {}
@@ -79,25 +81,25 @@ def test_the_contact_sheet_is_a_picture(dataset):
 
 def test_flac_holds_the_same_samples_and_other_seeds_hold_others(dataset, tmp_path):
     """The format decides nothing but the file."""
-    assert gemmed("simulate", str(tmp_path / "f"), *SMALL, "--seed", "4", "--format", "flac").returncode == 0
+    assert gemmed("simulate", str(tmp_path / "f"), *SMALL, PLAIN, "--seed", "4", "--format", "flac").returncode == 0
+    assert not (tmp_path / "f" / "contact_sheet.png").exists()
     wav, flac = soundfile.read(dataset / "r002.wav")[0], soundfile.read(tmp_path / "f" / "r002.flac")[0]
     assert (wav == flac).all()
-    assert gemmed("simulate", str(tmp_path / "g"), *SMALL, "--seed", "5").returncode == 0
+    assert gemmed("simulate", str(tmp_path / "g"), *SMALL, PLAIN, "--seed", "5").returncode == 0
     assert (soundfile.read(tmp_path / "g" / "r002.wav")[0] != wav).any()
 
 
 def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
     """SIGKILL in the middle; started again, every file equals that of an undisturbed run."""
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(out), *SMALL, "--seed", "4", "--jobs", "1"]
+    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(out), *SMALL, PLAIN, "--seed", "4", "--jobs", "1"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and len(list(out.glob("r*.wav"))) < 2:
-        pass
+    eventually(lambda: process.poll() is not None or len(list(out.glob("r*.wav"))) > 1)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert 2 <= len(list(out.glob("r*.wav"))) < 6
     assert not (out / "labels.csv").exists()
-    again = gemmed("simulate", str(out), *SMALL, "--seed", "4")
+    again = gemmed("simulate", str(out), *SMALL, PLAIN, "--seed", "4")
     assert again.returncode == 0
     assert "continuing:" in again.stdout
     files = [*TABLES, *(f"r{number:03d}.wav" for number in range(1, 7))]
@@ -106,14 +108,14 @@ def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
     (out / "r001.wav").write_bytes((out / "r001.wav").read_bytes()[:1000])
     (out / "r003.wav").write_bytes(b"")
     (out / "r004.wav").unlink()
-    assert gemmed("simulate", str(out), *SMALL, "--seed", "4").returncode == 0
+    assert gemmed("simulate", str(out), *SMALL, PLAIN, "--seed", "4").returncode == 0
     assert all((out / name).read_bytes() == (dataset / name).read_bytes() for name in files)
 
 
 def test_another_simulation_in_the_same_place_is_refused_unless_restarted(tmp_path):
     """What differs is named; --restart removes the old files and no others."""
     out = tmp_path / "o"
-    small = ("--rate", "2000", "--seconds", "1", "--recordings")
+    small = (PLAIN, "--rate", "2000", "--seconds", "1", "--recordings")
     assert gemmed("simulate", str(out), *small, "3").returncode == 0
     (out / "notes.txt").write_text("mine")
     refused = gemmed("simulate", str(out), *small, "2")
@@ -188,10 +190,15 @@ def test_ctrl_c_ends_at_once_however_often(interrupts, tmp_path):
     """Sent to all processes, as a terminal does: exit code 130, one line, nobody left, nothing half written."""
     command = [sys.executable, "-m", "pipeline.cli", "simulate", str(tmp_path / "o"), "--recordings", "200"]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
-    while process.poll() is None and not list(tmp_path.glob("o/r*.wav")):
-        pass
+    eventually(lambda: process.poll() is not None or list(tmp_path.glob("o/r*.wav")))
     for _ in range(interrupts):
         os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -220,8 +227,7 @@ def test_a_killed_worker_is_told_in_one_line(tmp_path):
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while process.poll() is None and not list(tmp_path.glob("o/r*.wav")):
-        pass
+    eventually(lambda: process.poll() is not None or list(tmp_path.glob("o/r*.wav")))
     for member in group_members(process.pid):
         if b"spawn_main" in Path(f"/proc/{member}/cmdline").read_bytes():
             os.kill(int(member), signal.SIGKILL)
@@ -234,7 +240,7 @@ def test_leftovers_of_a_killed_start_do_not_lock_the_directory(tmp_path):
     """Only whole files count."""
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "simulation.json.123.partial").write_text("{")
-    small = ("--rate", "2000", "--seconds", "1", "--recordings", "1")
+    small = (PLAIN, "--rate", "2000", "--seconds", "1", "--recordings", "1")
     assert gemmed("simulate", str(tmp_path / "o"), *small).returncode == 0
     (tmp_path / "o" / "simulation.json").write_text("[]")
     done = gemmed("simulate", str(tmp_path / "o"), *small)

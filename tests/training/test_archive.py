@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ModelError
 from pipeline.training.archive import read_archive, write_archive
+from tests.conftest import eventually
 
 ARRAYS = {
     "axes": np.random.default_rng(0).normal(size=(4, 5, 7)).astype(np.float32),
@@ -76,7 +77,7 @@ def identity_or_none(directory: Path) -> str | None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_flipped_bit_is_noticed_wherever_it_is(stored, data):
     """Loading fails with a ModelError, or the identity is another one: no damage passes for the model."""
     name = data.draw(st.sampled_from(["model.json", "arrays.npz"]))
@@ -147,8 +148,7 @@ for number in range(10_000):
 def test_a_killed_writer_leaves_whole_models_only(tmp_path):
     """SIGKILL in the middle: every directory that has the name of a model loads."""
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
-    while process.poll() is None and len(list(tmp_path.glob("m*"))) < 5:
-        pass
+    eventually(lambda: process.poll() is not None or len(list(tmp_path.glob("m*"))) >= 5)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     models = list(tmp_path.glob("m*"))

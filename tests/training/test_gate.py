@@ -42,7 +42,6 @@ def about(right, *, first: int = 0) -> list[Judged]:
     return found
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-10, 10), min_size=1, max_size=9))
 def test_the_test_is_the_share_of_sign_flips_that_are_as_low(values):
     """All of them, one by one."""
@@ -52,7 +51,7 @@ def test_the_test_is_the_share_of_sign_flips_that_are_as_low(values):
     assert p_below_zero(x, weights) == pytest.approx(np.mean(np.array(flips) <= weights @ x + 1e-12))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from([-0.3, -0.1, 0.1, 0.2]), min_size=17, max_size=19))
 def test_with_many_passages_draws_take_the_place_of_all_flips(values):
     """They agree within what twenty thousand draws allow."""

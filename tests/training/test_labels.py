@@ -110,7 +110,7 @@ def test_an_unknown_recording_is_named_with_what_may_be_meant(tmp_path):
     start=st.integers(0, 40),
     length=st.integers(1, 20),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_label_of_a_stretch_equals_that_of_all_of_its_moments(edges, names, start, length):
     """Against painting every tenth of a second."""
     edges = sorted(edges)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.training.passages import Passage, Stretch, current_labels, passages, recording_of
@@ -35,7 +35,6 @@ def painted(rows) -> dict[tuple[str, int], str]:
     return {place: label for place, label in canvas.items() if label is not None}
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_every_sample_has_the_label_that_was_given_last(rows):
     """Later rows win, rows without a label take back, and nothing else happens."""
@@ -50,7 +49,6 @@ def test_every_sample_has_the_label_that_was_given_last(rows):
     assert sum(s.stop - s.start for stretches in found.values() for s in stretches) == len(unfolded)
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_stretches_are_as_long_as_they_can_be(rows):
     """In order, without overlap, and two that touch have different labels."""
@@ -60,7 +58,6 @@ def test_stretches_are_as_long_as_they_can_be(rows):
             assert one.stop < other.start or one.label != other.label
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(0, 40), st.integers(1, 10))
 def test_a_range_has_a_label_if_all_its_samples_do(rows, start, length):
     """And if it is the same throughout."""

@@ -62,9 +62,11 @@ def test_a_challenger_that_decides_more_passes():
 def test_overlapping_segments_count_once_and_another_recording_begins_anew():
     """Segments every quarter of their length are a quarter as many."""
     shadow = Shadow(segments=1000)
-    for start in [*range(0, 4000, 25), *range(0, 2000, 25)]:
-        shadow.compare(decision(start, "human", [0.5]), decision(start, "human", [0.5]))
-    assert shadow.verdict()["segments"] == 60
+    for stop in (4000, 2000, 25, 75, 125):
+        shadow.begin_recording()
+        for start in range(0, stop, 25):
+            shadow.compare(decision(start, "human", [0.5]), decision(start, "human", [0.5]))
+    assert shadow.verdict()["segments"] == 40 + 20 + 1 + 1 + 2
 
 
 def test_a_sensor_that_one_of_them_does_not_know_is_not_compared():

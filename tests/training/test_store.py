@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import SourceError, UsageError
@@ -44,7 +44,6 @@ COUNTS = st.integers(1, 12).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(COUNTS, st.integers(0, 60))
 def test_thinning_takes_from_the_largest(given_counts, most):
     """As many as fit are kept, no class or passage is cut below a smaller one, and the oldest go last."""

@@ -46,8 +46,13 @@ def test_two_classes_are_chosen_or_refused():
         two_classes(["b", "a", "c"])
     with pytest.raises(UsageError, match="nothing is labelled 'd'; the labels are a, b"):
         two_classes(["b", "a"], ["a", "d"])
-    with pytest.raises(UsageError, match="must be two"):
-        two_classes(["a"])
+    with pytest.raises(UsageError, match=r"1 labels \(a\) must be two; choose with --classes"):
+        two_classes(["b", "a"], ["a"])
+    for wanted in (None, ["a"], ["a", "a"]):
+        with pytest.raises(UsageError, match=r"1 labels \(a\) must be two, .*; label some of another class, too"):
+            two_classes(["a", "a"], wanted)
+    with pytest.raises(UsageError, match=r"0 labels \(none\) must be two, .*; label some of another class, too"):
+        two_classes([])
 
 
 @pytest.mark.parametrize(("n", "most"), [(0, 5), (5, 5), (100, 7), (8, 1)])
