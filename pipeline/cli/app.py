@@ -7,18 +7,20 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pipeline import __version__
-from pipeline.errors import GemmedError, SettingsError
+from pipeline.errors import GemmedError, SettingsError, UsageError
 
 if TYPE_CHECKING:
     from pipeline.service.settings import Settings
     from pipeline.service.state import StateDirectory
+    from pipeline.workers import Engine, LocalEngine
 
 app = typer.Typer(
     name="gemmed",
@@ -67,8 +69,68 @@ def at_least(least: int, example: int, most: int | None = None) -> Callable[[str
     return parse
 
 
-def processes(jobs: int | None) -> int:
-    return jobs or os.cpu_count() or 1
+def _folds(text: str) -> int:
+    """One fold would leave nothing to learn from."""
+    if text == "1":
+        raise typer.BadParameter("'1' must be 0 or at least 2; for example 5")
+    return at_least(0, 5)(text)
+
+
+def two_names(classes: str | None) -> tuple[str, ...] | None:
+    """The labels that --classes names."""
+    return tuple(part.strip() for part in classes.split(",")) if classes else None
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Parser of one of a few names."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{text!r} must be one of {', '.join(names)}; for example {names[0]}")
+        return text
+
+    return parse
+
+
+def local_engine(jobs: int | None) -> LocalEngine:
+    from pipeline.workers import LocalEngine
+
+    return LocalEngine(jobs or os.cpu_count() or 1)
+
+
+@contextmanager
+def chosen_engine(
+    name: str, jobs: int | None, scheduler: str | None, ca: Path | None, cert: Path | None, key: Path | None
+) -> Iterator[Engine]:
+    """Who does the work; a cluster is left again at the end."""
+    require_fitting(name, jobs, scheduler, ca, cert, key)
+    if name == "local":
+        with local_engine(jobs) as engine:
+            yield engine
+        return
+    from pipeline.dask_engine import checked_scheduler, checked_tls, joined
+
+    tls = checked_tls(ca, cert, key)
+    address = checked_scheduler(scheduler, tls)
+    typer.echo(f"dask: looking for {address}", err=True)
+    with joined(address, tls) as cluster:
+        typer.echo(f"dask: {cluster.describe()}", err=True)
+        yield cluster
+
+
+def require_fitting(
+    name: str, jobs: int | None, scheduler: str | None, ca: Path | None, cert: Path | None, key: Path | None
+) -> None:
+    """Refuse options that belong to the other engine."""
+    if name == "local":
+        for option, value in (("scheduler", scheduler), ("tls-ca", ca), ("tls-cert", cert), ("tls-key", key)):
+            if value is not None:
+                raise UsageError(f"--{option}={str(value)!r} belongs to a cluster; add --engine dask, or leave it out")
+    elif jobs is not None:
+        raise UsageError(
+            f"--jobs={jobs} counts processes of this machine, a cluster has its workers; leave --jobs out, or start "
+            "more workers"
+        )
 
 
 _USUAL_FILE = Path("gemmed.toml")
@@ -87,7 +149,32 @@ ModelDirectory = Annotated[
     Path, typer.Option("--model", metavar="DIR", help="Directory of the model.", show_default=False)
 ]
 Jobs = Annotated[int | None, typer.Option(parser=at_least(1, 2), metavar="N", help="Processes (one per core).")]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", parser=one_of("local", "dask"), metavar="NAME", help="local: this machine; dask: a cluster of many."
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of the Dask cluster: tls://host:8786, or tcp:// on this machine."),
+]
+TlsCa = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the cluster's authority, for tls://.")]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of this machine, for tls://.")]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")]
 Seed = Annotated[int, typer.Option(parser=at_least(0, 1), metavar="N", help="Seed of all draws.")]
+Classes = Annotated[str | None, typer.Option(metavar="A,B", help="The two labels to tell apart, if there are more.")]
+SegmentSeconds = Annotated[float, typer.Option(metavar="S", help="Length of a segment.")]
+WindowSeconds = Annotated[float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")]
+Overlap = Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")]
+LowestHz = Annotated[float, typer.Option(metavar="HZ", help="Listen from this frequency on; drift and wind are below.")]
+Components = Annotated[
+    int, typer.Option(parser=at_least(1, 50), metavar="N", help="Principal components of each sensor.")
+]
+MostSegments = Annotated[
+    int, typer.Option(parser=at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen.")
+]
+Folds = Annotated[int, typer.Option(parser=_folds, metavar="N", help="Folds of the validation, 0 for none.")]
 Mask = Annotated[str | None, typer.Option(metavar="N,...", help="Sensors to leave out, counted from 1.")]
 Alpha = Annotated[float, typer.Option(metavar="P", help="A sensor whose p-value is at most this is not believed.")]
 AlarmsPerDay = Annotated[

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import Jobs, Seed, app, at_least, errors_for_people, flowing, processes
+from pipeline.cli.app import (
+    EngineName,
+    Jobs,
+    Scheduler,
+    Seed,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    app,
+    at_least,
+    chosen_engine,
+    errors_for_people,
+    flowing,
+)
 from pipeline.errors import UsageError
 
 reproduce = typer.Typer(help="Measure a published experiment again.", no_args_is_help=True)
@@ -29,6 +42,11 @@ def reproduce_ring(
     ] = None,
     seed: Seed = 1,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
     ] = False,
@@ -47,7 +65,8 @@ def reproduce_ring(
     with errors_for_people():
         if out is not None and (str(out) == "." or out.is_file()):
             raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/ring")
-        run_ring(plan, out or default, jobs=processes(jobs), restart=restart)
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            run_ring(plan, out or default, engine=workers, restart=restart)
 
 
 @reproduce.command("footsteps")
@@ -72,6 +91,11 @@ def reproduce_footsteps(
     ] = None,
     seed: Seed = 1,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard trials of an earlier run in the same place.")
     ] = False,
@@ -96,4 +120,5 @@ def reproduce_footsteps(
         if out is not None and (str(out) == "." or out.is_file()):
             raise UsageError(f"--out={str(out)!r} must be a directory of its own; for example reproduction/footsteps")
         place = out or Path("reproduction") / (f"{name}-quick" if quick else name)
-        run_footsteps(plan, place, jobs=processes(jobs), restart=restart)
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            run_footsteps(plan, place, engine=workers, restart=restart)

@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.app import (
     AlarmsPerDay,
     Alpha,
+    Classes,
+    Components,
     Config,
+    EngineName,
+    Folds,
     Jobs,
+    LowestHz,
     Mask,
     ModelDirectory,
+    MostSegments,
+    Overlap,
     Pattern,
     Recordings,
     Resample,
+    Scheduler,
     Seed,
+    SegmentSeconds,
     State,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    WindowSeconds,
     app,
     at_least,
+    chosen_engine,
     errors_for_people,
     flowing,
-    processes,
+    local_engine,
     state_directory,
+    two_names,
 )
 from pipeline.errors import UsageError
 
-
-def _folds(text: str) -> int:
-    """One fold would leave nothing to learn from."""
-    if text == "1":
-        raise typer.BadParameter("'1' must be 0 or at least 2; for example 5")
-    return at_least(0, 5)(text)
+if TYPE_CHECKING:
+    from pipeline.simulation.scene import Site
 
 
 @app.command()
@@ -66,6 +77,7 @@ def simulate(
     ] = None,
     file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="wav or flac.")] = "wav",
     jobs: Jobs = None,
+    picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw the contact sheet.")] = True,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an earlier simulation in the same place.")
     ] = False,
@@ -78,10 +90,8 @@ def simulate(
     gain_loss, dropouts, spikes, polarity, crosstalk, swapped, stale, clock_drift, wind_roar. An interrupted run
     continues when started again with the same options.
     """
-    from rich.console import Console
-
     with errors_for_people():
-        from pipeline.simulation.contact_sheet import write_contact_sheet
+        from pipeline.service.console import plain_console
         from pipeline.simulation.dataset import Dataset, write_dataset
         from pipeline.simulation.options import site_of
 
@@ -97,24 +107,27 @@ def simulate(
             fault_seconds=fault_seconds,
             clips=clips,
         )
-        console = Console()
+        console = plain_console()
         if out.is_file():
             raise UsageError(f"{out} is a file; give a directory of its own")
-        write_dataset(
-            Dataset(site, recordings, file_format),
-            out,
-            jobs=processes(jobs),
-            restart=restart,
-            console=console,
-        )
+        with local_engine(jobs) as engine:
+            write_dataset(Dataset(site, recordings, file_format), out, engine=engine, restart=restart, console=console)
         if site.clips:
             console.print(f"real sounds: {site.clips}", soft_wrap=True, highlight=False)
-        picture, told = out / "contact_sheet.png", ""
-        try:
-            told = f"{picture} to look at" if picture.exists() else f"{write_contact_sheet(site, picture)} to look at"
-        except UsageError as error:
-            told = f"no contact sheet: {error}"
-        console.print(f"written: {out}; {told}", soft_wrap=True, highlight=False)
+        told = f"written: {out}"
+        if picture:
+            told += f"; {_contact_sheet(site, out / 'contact_sheet.png')}"
+        console.print(told, soft_wrap=True, highlight=False)
+
+
+def _contact_sheet(site: Site, path: Path) -> str:
+    """What became of it."""
+    from pipeline.simulation.contact_sheet import write_contact_sheet
+
+    try:
+        return f"{path if path.exists() else write_contact_sheet(site, path)} to look at"
+    except UsageError as error:
+        return f"no contact sheet: {error}"
 
 
 @app.command()
@@ -131,49 +144,41 @@ def train(
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", show_default=False, help="A new directory for the model.")],
     pattern: Pattern = None,
-    classes: Annotated[
-        str | None, typer.Option(metavar="A,B", help="The two labels to tell apart, if there are more.")
-    ] = None,
+    classes: Classes = None,
     rate: Annotated[
         int | None,
         typer.Option(parser=at_least(2000, 16000, 96000), metavar="HZ", help="Resample to so many samples per second."),
     ] = None,
-    segment_seconds: Annotated[float, typer.Option(metavar="S", help="Length of a segment.")] = 2.0,
-    window_seconds: Annotated[
-        float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")
-    ] = 1.5,
-    overlap: Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")] = 0.75,
-    lowest_hz: Annotated[
-        float, typer.Option(metavar="HZ", help="Listen from this frequency on; drift and wind are below.")
-    ] = 30.0,
-    components: Annotated[
-        int, typer.Option(parser=at_least(1, 50), metavar="N", help="Principal components of each sensor.")
-    ] = 50,
-    most_segments: Annotated[
-        int,
-        typer.Option(parser=at_least(40, 3000), metavar="N", help="Learn from so many at most, evenly chosen."),
-    ] = 3000,
-    folds: Annotated[int, typer.Option(parser=_folds, metavar="N", help="Folds of the validation, 0 for none.")] = 5,
+    segment_seconds: SegmentSeconds = 2.0,
+    window_seconds: WindowSeconds = 1.5,
+    overlap: Overlap = 0.75,
+    lowest_hz: LowestHz = 30.0,
+    components: Components = 50,
+    most_segments: MostSegments = 3000,
+    folds: Folds = 5,
     seed: Seed = 0,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Learn a model from labelled recordings, some of which may come from failing sensors or have wrong labels.
 
     Segments that a sensor did not deliver, and labels that all sensors contradict, are recognised and refused. The
     model is validated on recordings that were left out, and stored in a new directory that is never changed.
     """
-    from rich.console import Console
-
     with errors_for_people(continues=False):
-        from pipeline.service.assembly import Choices
-        from pipeline.service.tables import training_table, warnings_of
+        from pipeline.service.console import plain_console
+        from pipeline.service.tables import show_trained
         from pipeline.service.train import Plan
         from pipeline.service.train import train as train_model
         from pipeline.sources.files import find_recordings
         from pipeline.training.labels import read_labels
 
         plan = Plan(
-            classes=tuple(part.strip() for part in classes.split(",")) if classes else None,
+            classes=two_names(classes),
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,
             overlap=overlap,
@@ -183,16 +188,13 @@ def train(
             folds=folds,
             seed=seed,
         )
-        console = Console()
+        console = plain_console()
         listing = find_recordings(recordings, pattern=pattern)
-        trained = train_model(
-            listing, read_labels(labels), model, plan, rate_hz=rate, jobs=processes(jobs), console=console
-        )
-        console.print(training_table(trained))
-        for name in trained.notes["doubted_recordings"]:
-            console.print(f"not learned from {name}: what is heard there contradicts its label", highlight=False)
-        for warning in warnings_of(trained, Choices().alpha):
-            console.print(warning, style="yellow", soft_wrap=True, highlight=False)
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            trained = train_model(
+                listing, read_labels(labels), model, plan, rate_hz=rate, engine=workers, console=console
+            )
+        show_trained(trained, console)
         console.print(f"written: {model}, model {trained.name}", soft_wrap=True, highlight=False)
 
 
@@ -238,6 +240,11 @@ def replay(
         ),
     ] = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard decisions of an earlier replay in FILE.")] = False,
     verify: Annotated[
         str | None,
@@ -255,13 +262,15 @@ def replay(
     sound could not be used; 4: nothing could be decided; 5: with --verify, something is decided otherwise; 1: nothing
     was replayed; 130: interrupted.
     """
-    from rich.console import Console
-
     with errors_for_people():
+        from pipeline.service.console import plain_console
+
         if verify is not None:
+            if engine != "local":
+                raise UsageError(f"--engine={engine!r}: --verify decides in the order of the run; leave --engine out")
             from pipeline.service.verify_command import run_verification
 
-            raise typer.Exit(run_verification(state_directory(config, state), verify, Console()))
+            raise typer.Exit(run_verification(state_directory(config, state), verify, plain_console()))
         if not recordings or model is None:
             raise UsageError(
                 "recordings and --model are needed, or --verify RUN; for example: gemmed replay field --model model"
@@ -280,19 +289,20 @@ def replay(
             ),
             [f"mask={mask}"] if mask else [],
         )
-        code = run_replay(
-            recordings,
-            model,
-            out,
-            choices,
-            what_if=what_if or [],
-            pattern=pattern,
-            resample=resample,
-            block_samples=block_samples,
-            jobs=processes(jobs),
-            restart=restart,
-            console=Console(stderr=str(out) == "-"),
-        )
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            code = run_replay(
+                recordings,
+                model,
+                out,
+                choices,
+                what_if=what_if or [],
+                pattern=pattern,
+                resample=resample,
+                block_samples=block_samples,
+                engine=workers,
+                restart=restart,
+                console=plain_console(stderr=str(out) == "-"),
+            )
     raise typer.Exit(code)
 
 
@@ -315,32 +325,37 @@ def health(
     alarms_per_day: AlarmsPerDay = 1.0,
     resample: Resample = False,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """How each sensor was: its states, what was the matter with it, since when, and what to do about it.
 
     Works without a model and without labels: what is usual in a recording is then learned from the others. Exit code
     0: all was examined; 3: some sound could not be used; 4: nothing could be examined; 1: nothing was written.
     """
-    from rich.console import Console
-
     with errors_for_people(continues=False):
         from pipeline.service.assembly import Choices
+        from pipeline.service.console import plain_console
         from pipeline.service.health_command import run_health
         from pipeline.service.what_if import changed
 
         choices = Choices(alpha=alpha, alarms_per_day=alarms_per_day)
-        code = run_health(
-            recordings,
-            changed(choices, [f"mask={mask}"] if mask else []),
-            model=model,
-            labels=labels,
-            out=out,
-            json_file=json_file,
-            pattern=pattern,
-            resample=resample,
-            jobs=processes(jobs),
-            console=Console(),
-        )
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            code = run_health(
+                recordings,
+                changed(choices, [f"mask={mask}"] if mask else []),
+                model=model,
+                labels=labels,
+                out=out,
+                json_file=json_file,
+                pattern=pattern,
+                resample=resample,
+                engine=workers,
+                console=plain_console(),
+            )
     raise typer.Exit(code)
 
 
@@ -375,6 +390,11 @@ def evaluate(
     pattern: Pattern = None,
     resample: Resample = False,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    scheduler: Scheduler = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Compare decisions with labels: confusion, accuracy, calibration, per sensor and fused.
 
@@ -382,23 +402,25 @@ def evaluate(
     that were trained without them, or left out. With the truth about the sensors, also how often failures are noticed
     and sound segments refused.
     """
-    from rich.console import Console
-
     with errors_for_people():
+        from pipeline.service.console import plain_console
         from pipeline.service.evaluate_command import run_evaluation
 
-        run_evaluation(
-            recordings,
-            model,
-            labels,
-            truth=truth,
-            out=out,
-            json_file=json_file,
-            pattern=pattern,
-            resample=resample,
-            jobs=processes(jobs),
-            console=Console(),
-        )
+        if engine != "local" and any(path.suffix == ".jsonl" for path in recordings):
+            raise UsageError(f"--engine={engine!r} spreads a replay, and {recordings[0]} is decided; leave it out")
+        with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
+            run_evaluation(
+                recordings,
+                model,
+                labels,
+                truth=truth,
+                out=out,
+                json_file=json_file,
+                pattern=pattern,
+                resample=resample,
+                engine=workers,
+                console=plain_console(),
+            )
 
 
 @app.command()
@@ -425,9 +447,9 @@ def explain(
 
     The sound is decided about again; for a line of a file also whether the decision is the same.
     """
-    from rich.console import Console
-
     with errors_for_people(continues=False):
+        from pipeline.service.console import plain_console
         from pipeline.service.explain_command import run_explanation
 
-        run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=Console())
+        console = plain_console()
+        run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=console)

@@ -49,9 +49,7 @@ def run(
     go on; 2: the settings cannot be used, and trying again would not help.
     """
     with errors_for_people(unusable_settings=2):
-        from rich.console import Console
-
-        from pipeline.service.console import ConsoleView
+        from pipeline.service.console import ConsoleView, plain_console
         from pipeline.service.daemon import Daemon
         from pipeline.service.logs import log, start_logging
         from pipeline.sinks.jsonl import line
@@ -71,7 +69,7 @@ def run(
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise UsageError("whoever read the events is gone; run it without --events, or let him stay") from error
 
-        Daemon(settings, show=[write if events else ConsoleView(Console()).show], seconds=seconds).run()
+        Daemon(settings, show=[write if events else ConsoleView(plain_console()).show], seconds=seconds).run()
 
 
 @app.command()
@@ -136,12 +134,11 @@ def check(config: Config = None, state: State = None) -> None:
 
     Exit code 0: all is well; 1: something is not, and it is said what.
     """
-    from rich.console import Console
-
     with errors_for_people():
         from pipeline.service.check import check as findings
+        from pipeline.service.console import plain_console
 
-        console, fine = Console(), True
+        console, fine = plain_console(), True
         settings = chosen_settings(config, state)
         console.print(f"settings   fine  {settings.path or 'the defaults'}", soft_wrap=True, highlight=False)
         for finding in findings(settings):
@@ -166,9 +163,8 @@ def status(
 
     Exit code 0: it runs; 3: it runs but tells nothing; 4: it does not run.
     """
-    from rich.console import Console
-
     with errors_for_people():
+        from pipeline.service.console import plain_console
         from pipeline.service.status import show_status
         from pipeline.service.status import status as found_status
 
@@ -176,7 +172,7 @@ def status(
         if as_json:
             typer.echo(json.dumps(found))
         else:
-            show_status(found, Console())
+            show_status(found, plain_console())
     raise typer.Exit(found["code"])
 
 

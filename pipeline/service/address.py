@@ -16,7 +16,7 @@ from pipeline.errors import GemmedError, SettingsError
 from pipeline.service.settings import Web
 
 _BACKLOG = 128
-_ASK_SECONDS = 1.0
+_ASK_SECONDS = 5.0
 _DAY_SECONDS = 86400.0
 _SOON_DAYS = 14
 _MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}

@@ -33,6 +33,7 @@ from pipeline.stages import (
     Suspicion,
     Windowing,
 )
+from pipeline.training.archive import identity_in
 from pipeline.training.model import Model
 
 FUSIONS = ("votes", "features")
@@ -77,9 +78,13 @@ class Choices:
         }
 
 
-@lru_cache(maxsize=2)
 def loaded(directory: Path) -> Model:
-    """The model in a directory, read once for all recordings."""
+    """The model in a directory, read once for all recordings; a worker may outlive it, and find another there."""
+    return _loaded(directory, identity_in(directory))
+
+
+@lru_cache(maxsize=2)
+def _loaded(directory: Path, identity: str) -> Model:
     return Model.load(directory)
 
 

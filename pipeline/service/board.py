@@ -15,6 +15,8 @@ from pipeline.sinks.journal import utc
 class Board:
     """An observer that remembers the latest of everything, and no more."""
 
+    remembers = ("_states", "decisions", "anomalies")
+
     def __init__(self, n_sensors: int) -> None:
         self._n_sensors = n_sensors
         self._started: RecordingStarted | None = None

@@ -13,7 +13,7 @@ from pipeline.events import Block, RecordingStarted, SourceTrouble
 from pipeline.service.address import days_left, doubts, is_gemmed, listening, without_web
 from pipeline.service.doors import door
 from pipeline.service.registry import Registry
-from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource, Web
+from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource, StreamSource, Web
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.outward import read_secret
@@ -112,9 +112,21 @@ def _source(settings: Settings) -> str:
         if not source.path.is_dir():
             raise SourceError(f"source.path = {str(source.path)!r} is no folder; make it, or give another")
         return f"{source.path} is there, {len(list(source.path.iterdir()))} entries"
+    if isinstance(source, StreamSource):
+        return _published(settings, source)
     if isinstance(source, PcmSource) and (source.address == "-" or source.address.endswith("?listen")):
         return f"{source.address}: cannot be tried without taking the sound of whoever sends it"
     return _heard(settings)
+
+
+def _published(settings: Settings, source: StreamSource) -> str:
+    from pipeline.jetstream import Broker
+    from pipeline.sources.stream import require_known
+    from pipeline.wire import Log
+
+    with Broker(settings.broker.access(), name="gemmed check") as broker:
+        require_known(broker, Log(settings.broker.name), source.array)
+    return f"{source.array} is in the log of {settings.broker.address}"
 
 
 def _heard(settings: Settings) -> str:

@@ -26,7 +26,8 @@ from pipeline.service.state import StateDirectory
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _WELL_SECONDS = 60.0
 """Who has lived for so long is started again at once."""
-_STOP_SECONDS = 2.0
+_STOP_SECONDS = 5.0
+"""Longer than the last words of any of them may take, also where the machine is busy."""
 _LONGEST_MESSAGE = 1 << 20
 _LESS_URGENT, _DIES_FIRST = 5, 500
 

@@ -20,6 +20,11 @@ TROUBLES = {
 _NEWS = {"retraining_started", "retraining_finished", "shadow_started", "storage_recovered", "settings_reloaded"}
 
 
+def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """In which text is shown as it is: names, paths and remarks of people may hold brackets, which are no commands."""
+    return Console(stderr=stderr, width=width, markup=False, emoji=False)
+
+
 def is_trouble(event: dict[str, Any]) -> bool:
     """Settings that were reloaded are only if they could not be used."""
     return event["type"] in TROUBLES or (event["type"] == "settings_reloaded" and "error" in event)

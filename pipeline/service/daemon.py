@@ -25,7 +25,7 @@ from pipeline.protocols import Observer, Source
 from pipeline.service.address import without_web
 from pipeline.service.board import Board
 from pipeline.service.companion import Companion
-from pipeline.service.doors import door, folder, patience
+from pipeline.service.doors import door, folder, patience, source_name, streamed
 from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.learning import Learning, Shadowed, Swap
 from pipeline.service.live import LiveSource
@@ -38,6 +38,7 @@ from pipeline.service.settings import (
     Difference,
     FolderSource,
     Settings,
+    StreamSource,
     adopted,
     differences,
     effective,
@@ -45,6 +46,7 @@ from pipeline.service.settings import (
     without_secrets,
 )
 from pipeline.service.state import StateDirectory, new_run
+from pipeline.service.streamed import StreamedArray
 from pipeline.service.summaries import Summaries
 from pipeline.service.switching import Hearing, Switching
 from pipeline.service.systemd import Notifier
@@ -77,6 +79,7 @@ class Daemon:
         self._why_stopped = "the source ended"
         self._beaten_at = self._fed_at = self._told_at = 0.0
         self._companions: list[Companion] = []
+        self._place: str | None = None
         self._models: dict[str, Model] = {}
         self._next: tuple[Hearing, Model | None] | None = None
 
@@ -133,13 +136,16 @@ class Daemon:
         self._companions = companions(settings, self.run_name)
         stack.callback(self._dismiss_companions)
 
-    def _pages(self) -> LiveSource | WatchedFolder:
+    def _pages(self) -> LiveSource | WatchedFolder | StreamedArray:
         settings, source = self.settings, self.settings.source
         if isinstance(source, FolderSource):
             heard = self._recorder.journal.events(types=["file_heard"])
             known = {event.body["identity"] for event in heard}
             open_folder = partial(folder, settings, source)
             return WatchedFolder(open_folder, known=known, name=self._name, patience=patience(settings))
+        if isinstance(source, StreamSource):
+            rows = self._recorder.journal.rows("SELECT body FROM places WHERE source = ?", (source_name(settings),))
+            return streamed(settings, source, place=rows[0]["body"] if rows else None, name=self._name)
         return LiveSource(
             door(settings),
             rate_hz=settings.array.rate_hz,
@@ -191,6 +197,7 @@ class Daemon:
 
     def _between(self, fact: object) -> Iterator[object]:
         """After a fact went all the way: store what came of it, then whatever else must be done."""
+        self._note_place()
         self._recorder.commit()
         if isinstance(fact, RecordingStarted):
             yield ModelChanged(0, self._chain.model.name if self._chain.model else "")
@@ -205,6 +212,12 @@ class Daemon:
         if self._until is not None and time.monotonic() > self._until:
             self._why_stopped = "its time was over"
             self._source.stop()
+
+    def _note_place(self) -> None:
+        """Where the next start goes on, if the source can do that."""
+        if self._source.place is not None and self._source.place != self._place:
+            self._place = self._source.place
+            self._recorder.note_place(source_name(self.settings), self._place)
 
     def _learned(self) -> Iterator[object]:
         while (word := self._learning.word()) is not None:

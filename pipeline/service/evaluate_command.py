@@ -22,7 +22,7 @@ from pipeline.sources.files import find_recordings
 from pipeline.training.labels import read_labels
 from pipeline.training.model import Model
 from pipeline.training.truth import read_truth
-from pipeline.workers import progress_bar
+from pipeline.workers import Engine, progress_bar
 
 
 def run_evaluation(
@@ -35,14 +35,14 @@ def run_evaluation(
     json_file: Path | None,
     pattern: str | None,
     resample: bool,
-    jobs: int,
+    engine: Engine,
     console: Console,
 ) -> None:
     known, failures = read_labels(labels), read_truth(truth) if truth else None
     if out.is_file():
         raise UsageError(f"--out={str(out)!r} is a file; give a directory")
     out.mkdir(parents=True, exist_ok=True)
-    decisions = _decisions(recordings, model, out, pattern, resample, jobs, console)
+    decisions = _decisions(recordings, model, out, pattern, resample, engine, console)
     loaded = Model.load(model) if model else None
     evidence = collect(read_events(decisions), known, loaded)
     told = evaluation(evidence, failures)
@@ -68,7 +68,7 @@ def _decisions(
     out: Path,
     pattern: str | None,
     resample: bool,
-    jobs: int,
+    engine: Engine,
     console: Console,
 ) -> Path:
     """A file of decisions: the one that was given, or one that is made now or completed."""
@@ -83,7 +83,7 @@ def _decisions(
     header = task.header(listing)
     place = out / f"decisions-{header['model'][:12]}.jsonl"
     with DecisionFile(place, header, restart=not _continues(place, header)) as file, progress_bar(console) as bar:
-        replay(task, listing, file, jobs=jobs, bar=bar)
+        replay(task, listing, file, engine=engine, bar=bar)
     return place
 
 

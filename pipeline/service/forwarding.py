@@ -17,7 +17,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.sinks.mqtt import Broker, MqttTarget, View
 from pipeline.sinks.webhook import Receiver, WebhookTarget
 
-_LAST_WORDS_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 3.0
 _STALE_SECONDS = 30.0
 
 

@@ -40,7 +40,7 @@ from pipeline.sinks.jsonl import evidence_numbers
 from pipeline.sources.files import Recording, sound_seconds
 from pipeline.stages import Chain, Fingerprint, Health, Inspection, Labelling, Masking, Measuring
 from pipeline.training.labels import Labels
-from pipeline.workers import finished
+from pipeline.workers import Engine
 
 USUAL_SECONDS = 7200.0
 """So much sound suffices to learn what is usual."""
@@ -193,7 +193,7 @@ class Examination:
 
 
 def what_is_usual(
-    recordings: Sequence[Recording], sound: Format, *, jobs: int, bar: ProgressBar
+    recordings: Sequence[Recording], sound: Format, *, engine: Engine, bar: ProgressBar
 ) -> dict[str, Usual | None]:
     """For each recording, learned from others of the array, evenly chosen if there are many.
 
@@ -204,7 +204,7 @@ def what_is_usual(
     chosen = recordings[::every]
     shown = bar.add_task("recordings heard to learn what is usual", total=len(chosen))
     heard: dict[str, list[Measures]] = {}
-    for recording, measures in finished(partial(_measures, sound=sound), chosen, jobs=jobs):
+    for recording, measures in engine.finished(partial(_measures, sound=sound), chosen):
         heard[recording.name] = measures
         bar.advance(shown)
     seconds = {recording.name: heard[recording.name] for recording in chosen}  # in their order, whoever was first
@@ -230,12 +230,12 @@ def _measures(recording: Recording, sound: Format) -> list[Measures]:
 
 
 def examine(
-    recordings: Sequence[Recording], task: Examination, *, jobs: int, bar: ProgressBar
+    recordings: Sequence[Recording], task: Examination, *, engine: Engine, bar: ProgressBar
 ) -> list[RecordingHealth]:
     """All recordings, in their order."""
     shown = bar.add_task("recordings examined", total=len(recordings))
     found: dict[str, RecordingHealth] = {}
-    for recording, health in finished(partial(examined, task=task), recordings, jobs=jobs):
+    for recording, health in engine.finished(partial(examined, task=task), recordings):
         found[recording.name] = health
         bar.advance(shown)
     return [found[recording.name] for recording in recordings]

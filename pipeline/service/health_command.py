@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipeline import __version__
 from pipeline.conditions import Cause, State
@@ -20,10 +21,10 @@ from pipeline.service.assembly import Choices
 from pipeline.service.health import Examination, RecordingHealth, examine, what_is_usual
 from pipeline.service.health_report import report_html
 from pipeline.service.listening import Format
-from pipeline.sources.files import FileSource, Listing, find_recordings
+from pipeline.sources.files import FileSource, Listing, files_of, find_recordings
 from pipeline.training.labels import read_labels
 from pipeline.training.model import Model
-from pipeline.workers import progress_bar
+from pipeline.workers import Engine, progress_bar
 
 ALL_EXAMINED, SOME_UNUSABLE, NOTHING_EXAMINED = 0, 3, 4
 _MOST_SHOWN = 15
@@ -40,7 +41,7 @@ def run_health(
     json_file: Path | None,
     pattern: str | None,
     resample: bool,
-    jobs: int,
+    engine: Engine,
     console: Console,
 ) -> int:
     """Examine all recordings and write the report; the exit code."""
@@ -62,11 +63,12 @@ def run_health(
     told = read_labels(labels) if labels else None
     if told is not None:
         told.check_recordings(recording.name for recording in listing.recordings)
+    engine.check_files([*files_of(listing.recordings), *(model.resolve().iterdir() if model else ())])
     with progress_bar(console) as bar:
-        usual = {} if model else what_is_usual(listing.recordings, sound, jobs=jobs, bar=bar)
+        usual = {} if model else what_is_usual(listing.recordings, sound, engine=engine, bar=bar)
         task = Examination(sound, choices, model.resolve() if model else None, usual, told)
         task.chain()  # refuses choices that cannot be, before anything is examined
-        found = examine(listing.recordings, task, jobs=jobs, bar=bar)
+        found = examine(listing.recordings, task, engine=engine, bar=bar)
     facts = _facts(found, choices, loaded)
     write_whole(
         out, report_html(found, title=_title(recordings), facts=facts, alpha=choices.alpha if model else None).encode()
@@ -83,7 +85,7 @@ def run_health(
 
 
 def _spare_recordings(listing: Listing, *outputs: Path | None) -> None:
-    sounds = {path.resolve() for one in listing.recordings for piece in one.pieces for path in piece.files if path}
+    sounds = {path.resolve() for path in files_of(listing.recordings)}
     for output in outputs:
         if output is not None and output.resolve() in sounds:
             raise UsageError(f"{output} is one of the recordings and would be lost; give another file")
@@ -162,7 +164,7 @@ def sensors_table(found: Sequence[RecordingHealth]) -> Table:
         worst = max((sensor.worst for _, sensor in own), key=_BADNESS.index)
         table.add_row(
             str(number + 1),
-            f"[{_STYLES.get(worst, 'dim')}]{worst}[/]",
+            Text(worst, style=_STYLES.get(worst, "dim")),
             "" if share is None else f"{100 * share:.1f}",
             str(causes.total()),
             ", ".join(f"{cause} {count}" for cause, count in causes.most_common()),

@@ -79,6 +79,7 @@ class Housekeeper:
 
     def _work(self) -> None:
         while True:
+            is_last_try = self._finishing
             try:
                 with Journal(self._state.journal) as journal:
                     self._keep_house(journal)
@@ -88,16 +89,16 @@ class Housekeeper:
             except Exception:
                 # A mistake must be seen; but if nobody kept house any more, hearing would come to a stop.
                 log.exception("keeping house failed; it is tried again")
-            if self._over():
+            if is_last_try:
                 return
+            self._wait_for_better_times()
 
-    def _over(self) -> bool:
-        """Wait for better times; whether they can no longer come."""
+    def _wait_for_better_times(self) -> None:
         with self._changed:
             self._troubled = True
             self._changed.notify_all()
             self._budget_at = -inf  # perhaps there is something to remove
-            return self._changed.wait_for(lambda: self._finishing, _RETRY_SECONDS)
+            self._changed.wait_for(lambda: self._finishing, _RETRY_SECONDS)
 
     def _keep_house(self, journal: Journal) -> None:
         store = SoundStore(self._state.sound, journal)

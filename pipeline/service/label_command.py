@@ -17,6 +17,7 @@ from pipeline.service.labelling import (
     moment_in,
     moment_of_event,
     parsed_time,
+    require_finite,
     somebody,
 )
 from pipeline.service.labelling import take_back as taken_back
@@ -40,6 +41,9 @@ class Place:
         ways = [self.event is not None, self.at is not None, self.begin is not None or self.end is not None]
         if sum(ways) != 1:
             raise UsageError("a label needs a place, and only one: give --event ID, or --at TIME, or --from S --to S")
+        require_finite("--for", self.lasting_seconds)
+        require_finite("--from", self.begin)
+        require_finite("--to", self.end)
         if self.event is not None:
             return moment_of_event(journal, self.event)
         if self.at is not None:

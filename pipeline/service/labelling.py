@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,12 @@ def moment_at(journal: Journal, begin: datetime, seconds: float) -> Moment:
     first = rows[-1]["started_at"] if rows else None
     told = f"the journal begins at {first}" if first else "nothing was heard yet"
     raise UsageError(f"nothing was heard at {utc(begin)}; {told}; give a time at which gemmed ran")
+
+
+def require_finite(option: str, seconds: float | None) -> None:
+    """What has no end cannot be counted in samples."""
+    if seconds is not None and not isfinite(seconds):
+        raise UsageError(f"{option}={seconds:g} must be a finite number of seconds; for example 12.5")
 
 
 def moment_in(journal: Journal, recording: str | None, start_seconds: float, end_seconds: float) -> Moment:

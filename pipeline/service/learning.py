@@ -7,11 +7,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from pipeline.errors import GemmedError, ModelError
@@ -240,24 +239,29 @@ class Retraining:
         self._state, self._run = state, run
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = -inf
+        # Whoever stops is another thread than whoever looks: nothing may be started after it was stopped.
+        self._lock, self._stopped = Lock(), False
 
     @property
     def running(self) -> bool:
         return self._process is not None
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
-            _close_pipe(self._process)
+        with self._lock:
+            self._stopped = True
+            process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            _close_pipe(process)
 
     def look(self, journal: Journal, registry: Registry, settings: Settings) -> Iterator[Notice]:
-        if self._process is not None:
-            code = self._process.poll()
+        process = self._process
+        if process is not None:
+            code = process.poll()
             if code is None:
                 return
-            _close_pipe(self._process)
+            _close_pipe(process)
             self._process = None
             # Whoever was killed could not tell it himself.
             if code < 0:
@@ -300,8 +304,10 @@ class Retraining:
         write_whole(job, _job(settings, self._run).encode())
         command = [sys.executable, "-m", "pipeline.service.retrain", "--state", str(self._state.path)]
         command += ["--job", str(job), "--background", *(["--starter"] if starter else [])]
-        # It reads from the pipe until that ends: when the daemon is gone, however that happens, so is it.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        with self._lock:
+            if not self._stopped:
+                # It reads from the pipe until that ends: when the daemon is gone, however that happens, so is it.
+                self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:

@@ -68,6 +68,10 @@ class Recorder:
             (*values, started.started_at.isoformat()),
         ))  # fmt: skip
 
+    def note_place(self, source: str, place: str) -> None:
+        """Up to where a log of sound was decided about; stored together with what was decided."""
+        self._statements.append(("INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (source, place)))
+
     def _take(self, body: dict[str, Any]) -> None:
         sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
         time_of_it = self._time(sample) or datetime.now(UTC)

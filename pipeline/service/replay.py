@@ -17,10 +17,10 @@ from pipeline.service.decisions import DecisionFile, StandardOutput
 from pipeline.service.listening import Format
 from pipeline.service.runner import Progress, run
 from pipeline.sinks.jsonl import SCHEMA, EventLines
-from pipeline.sources.files import Listing, Recording, sound_identity, sound_seconds
+from pipeline.sources.files import Listing, Recording, files_of, sound_identity, sound_seconds
 from pipeline.stages import Chain
 from pipeline.training.model import Model
-from pipeline.workers import finished
+from pipeline.workers import Engine
 
 Events = list[dict[str, Any]]
 
@@ -42,7 +42,7 @@ class Replay:
 
     def check(self) -> None:
         """Refuse choices that cannot be, before anything is written."""
-        _chain(self.directory, self.choices)
+        _chain(self.directory, self.model.identity, self.choices)
 
     def header(self, listing: Listing) -> dict[str, Any]:
         model = self.model
@@ -68,7 +68,8 @@ class Replay:
         options = {} if self.block_samples is None else {"block_samples": self.block_samples}
         lines = EventLines(events.append, model=model.name)
         try:
-            run(sound.source(recording, **options), _chain(self.directory, self.choices), [lines], progress=progress)
+            chain = _chain(self.directory, model.identity, self.choices)
+            run(sound.source(recording, **options), chain, [lines], progress=progress)
         except SourceError as error:
             if not events:
                 lines.observe(SourceTrouble(recording.name, str(error)))
@@ -82,18 +83,21 @@ class Replay:
 
 
 @lru_cache(maxsize=2)
-def _chain(directory: Path, choices: Choices) -> Chain:
+def _chain(directory: Path, identity: str, choices: Choices) -> Chain:
     """One for all recordings: after each it is as new."""
     return whole_chain(loaded(directory), choices)
 
 
-def replay(task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *, jobs: int, bar: ProgressBar) -> None:
+def replay(
+    task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *, engine: Engine, bar: ProgressBar
+) -> None:
     """Decide about every recording that the file does not hold yet, in the order of the listing."""
     missing = [recording for recording in listing.recordings if recording.name not in out.finished]
     seconds = {recording.name: sound_seconds(recording) for recording in listing.recordings}
+    engine.check_files([*files_of(missing), *task.directory.iterdir()])
     done = sum(seconds[name] for name in out.finished)
     shown = bar.add_task("seconds of sound", total=round(sum(seconds.values())), completed=round(done))
-    for events in _in_order(task, missing, jobs, lambda amount: bar.advance(shown, amount), seconds):
+    for events in _in_order(task, missing, engine, lambda amount: bar.advance(shown, amount), seconds):
         out.add(events)
     bar.update(shown, completed=round(sum(seconds.values())))
     out.complete()
@@ -102,17 +106,17 @@ def replay(task: Replay, listing: Listing, out: DecisionFile | StandardOutput, *
 def _in_order(
     task: Replay,
     recordings: Sequence[Recording],
-    jobs: int,
+    engine: Engine,
     advance: Callable[[float], None],
     seconds: Mapping[str, float],
 ) -> Iterator[Events]:
-    if jobs == 1 or len(recordings) < 2:
+    if not engine.spreads(len(recordings)):
         rate_hz = task.model.grid.rate_hz
         for recording in recordings:
             yield task.events(recording, progress=lambda samples: advance(samples / rate_hz))
         return
     waiting, results = list(recordings), {}
-    for recording, events in finished(partial(_events, task=task), recordings, jobs=jobs):
+    for recording, events in engine.finished(partial(_events, task=task), recordings):
         results[recording.name] = events
         advance(seconds[recording.name])
         while waiting and waiting[0].name in results:

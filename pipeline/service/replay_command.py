@@ -16,7 +16,7 @@ from pipeline.service.replay import replay as replay_into
 from pipeline.service.tables import replay_table, warnings_of
 from pipeline.service.what_if import Difference, changed, variant_path
 from pipeline.sources.files import Listing, find_recordings
-from pipeline.workers import progress_bar
+from pipeline.workers import Engine, progress_bar
 
 ALL_DECIDED, SOME_UNUSABLE, NOTHING_DECIDED = 0, 3, 4
 
@@ -31,7 +31,7 @@ def run_replay(
     pattern: str | None,
     resample: bool,
     block_samples: int | None,
-    jobs: int,
+    engine: Engine,
     restart: bool,
     console: Console,
 ) -> int:
@@ -45,10 +45,10 @@ def run_replay(
     changed_task = replace(task, choices=changed(choices, what_if))
     for one in (task, changed_task):
         one.check()
-    code = _replay(task, listing, out, jobs=jobs, restart=restart, console=console)
+    code = _replay(task, listing, out, engine=engine, restart=restart, console=console)
     if what_if:
         other = variant_path(out, what_if)
-        _replay(changed_task, listing, other, jobs=jobs, restart=restart, console=console, told=False)
+        _replay(changed_task, listing, other, engine=engine, restart=restart, console=console, told=False)
         difference = Difference.of(read_events(out), read_events(other))
         if difference.changed:
             console.print(difference.table(task.model.grid.rate_hz))
@@ -61,7 +61,7 @@ def run_replay(
 
 
 def _replay(
-    task: Replay, listing: Listing, out: Path, *, jobs: int, restart: bool, console: Console, told: bool = True
+    task: Replay, listing: Listing, out: Path, *, engine: Engine, restart: bool, console: Console, told: bool = True
 ) -> int:
     header = task.header(listing)
     if str(out) == "-":
@@ -71,7 +71,7 @@ def _replay(
     with sink, progress_bar(console) as bar:
         if sink.finished and told:
             console.print(f"continuing: {len(sink.finished)} of {len(listing.recordings)} recordings are decided")
-        replay_into(task, listing, sink, jobs=jobs, bar=bar)
+        replay_into(task, listing, sink, engine=engine, bar=bar)
     summaries = [sink.finished[recording.name] for recording in listing.recordings]
     if told:
         _tell(summaries, task, listing, out, console)

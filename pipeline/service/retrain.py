@@ -37,6 +37,7 @@ from pipeline.training.metrics import Judged
 from pipeline.training.model import Model
 from pipeline.training.passages import Passage, Stretch, current_labels, passages
 from pipeline.training.store import ExampleStore
+from pipeline.workers import ThisProcess
 
 CLASSES = ("human", "human_animal")
 
@@ -137,7 +138,7 @@ class Workshop:
     def _learned(self, examples: Examples, hearing: Hearing) -> Model:
         learning = Learning(hearing.grid, hearing.settings, self.job.seed, self.job.components, self.job.folds)
         return learn_validated(
-            examples, learning, jobs=None, told=lambda done, of: log.info("learned", fits=done, of=of)
+            examples, learning, engine=ThisProcess(), told=lambda done, of: log.info("learned", fits=done, of=of)
         )
 
     def _judged(self, model: Model, examples: Examples) -> Outcome:

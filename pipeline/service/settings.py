@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -32,10 +32,12 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.errors import SettingsError
 from pipeline.grid import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
+from pipeline.jetstream import is_loopback
 from pipeline.service.settings_problems import as_toml_value, key_of, problems, unit_of
 from pipeline.service.units import DURATION, RATE, SIZE
 
 if TYPE_CHECKING:
+    from pipeline.jetstream import Access
     from pipeline.service.assembly import Choices
 
 TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
@@ -45,6 +47,7 @@ _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
 _NOW_TABLES = {"labels", "training", "web", "mqtt", "webhook"}
 _NEXT_RECORDING_TABLES = {"decisions"}
 _BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_LOG_PORTS = {"nats": 4222, "tls": 4222}
 _WEB_PORTS = {"http": 80, "https": 443}
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -52,7 +55,7 @@ _EVERY_ADDRESS = {"0.0.0.0", "::"}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
 
 
-def _contradiction(key: str, rule: str) -> PydanticCustomError:
+def contradiction(key: str, rule: str) -> PydanticCustomError:
     """What is wrong with a setting in view of others; `key` is named within its table."""
     return PydanticCustomError("contradiction", "{rule}", {"key": key, "rule": rule})
 
@@ -65,7 +68,7 @@ def _beside_file(value: Any, info: ValidationInfo) -> Any:
     return Path(value) if isinstance(value, str) else value
 
 
-def _as_tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -117,13 +120,6 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _checked_url(value: str, ports: Mapping[str, int]) -> str:
     """No secret: settings are shown to whoever asks."""
     example = " or ".join(f'"{scheme}://host:{port}"' for scheme, port in ports.items())
@@ -146,13 +142,24 @@ def _checked_broker(value: str) -> str:
     return value
 
 
+def _checked_log(value: str) -> str:
+    parts = urlsplit(_checked_url(value, _LOG_PORTS))
+    if parts[2:] != ("", "", ""):
+        raise PydanticCustomError("rule", "must end with the port; leave out the rest")
+    if parts.scheme == "nats" and not is_loopback(parts.hostname or ""):
+        raise PydanticCustomError(
+            "rule", 'would send sound in the clear to another machine; write "tls://host:4222", or use one on 127.0.0.1'
+        )
+    return value
+
+
 def _checked_receiver(value: str) -> str:
     if urlsplit(_checked_url(value, _WEB_PORTS)).fragment:
         raise PydanticCustomError("rule", "must not have a part behind #; leave it out")
     return value
 
 
-def _checked_name(value: str) -> str:
+def checked_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", value):
         raise PydanticCustomError("rule", 'must be letters, digits, - and _; write for example "field-1"')
     return value
@@ -185,7 +192,7 @@ HostName: TypeAlias = Annotated[str, AfterValidator(_checked_host)]
 PathBeside: TypeAlias = Annotated[Path, BeforeValidator(_beside_file)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
-EventTypes: TypeAlias = Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), AfterValidator(_checked_types)]
+EventTypes: TypeAlias = Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple), AfterValidator(_checked_types)]
 
 
 class Table(BaseModel):
@@ -202,6 +209,9 @@ class Table(BaseModel):
     )
 
 
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
 class Array(Table):
     """The sensors, and those the operator does not want to hear, counted from 1."""
 
@@ -209,12 +219,12 @@ class Array(Table):
     rate_hz: Annotated[int, Field(ge=LOWEST_RATE_HZ, le=HIGHEST_RATE_HZ), RATE] = Field(
         default=16_000, validation_alias="rate"
     )
-    mask: Annotated[tuple[int, ...], BeforeValidator(_as_tuple)] = ()
+    mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
 
     @model_validator(mode="after")
     def _mask_names_sensors(self) -> Array:
         if len(set(self.mask)) < len(self.mask) or not set(self.mask) <= set(range(1, self.sensors + 1)):
-            raise _contradiction("mask", f"must name sensors from 1 to {self.sensors}, each once; correct the numbers")
+            raise contradiction("mask", f"must name sensors from 1 to {self.sensors}, each once; correct the numbers")
         return self
 
 
@@ -230,10 +240,10 @@ class _AnySource(Table):
     def _times_are_in_order(self) -> _AnySource:
         if self.retry_first_seconds > self.retry_most_seconds:
             most = DURATION.written(self.retry_most_seconds)
-            raise _contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
+            raise contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
         if self.tick_seconds > self.stuck_seconds:
             stuck = DURATION.written(self.stuck_seconds)
-            raise _contradiction("tick", f'must be at most stuck = "{stuck}", which is counted in ticks; lower it')
+            raise contradiction("tick", f'must be at most stuck = "{stuck}", which is counted in ticks; lower it')
         return self
 
 
@@ -276,6 +286,14 @@ class FolderSource(_AnySource):
     settle_seconds: Seconds = Field(default=2.0, validation_alias="settle")
 
 
+class StreamSource(_AnySource):
+    """What `gemmed publish` sends of an array, by way of the broker; `begin` says where, if it was never heard."""
+
+    kind: Literal["stream"] = "stream"
+    array: Annotated[str, AfterValidator(checked_name)]
+    begin: Literal["oldest", "newest"] = "oldest"
+
+
 class Buffer(Table):
     """Sound that waits to be processed, and what happens when there is too much of it."""
 
@@ -291,6 +309,19 @@ class Decisions(Table):
     fusion: Literal["votes", "features"] = "votes"
     health: bool = True
     alarms_per_day: Annotated[float, Field(gt=0)] = 1.0
+
+    def choices(self, mask: tuple[int, ...]) -> Choices:
+        """Those that a chain of stages is made with."""
+        from pipeline.service.assembly import Choices
+
+        return Choices(
+            alpha=self.alpha,
+            least_confidence=self.confidence,
+            fusion=self.fusion,
+            masked=mask,
+            health=self.health,
+            alarms_per_day=self.alarms_per_day,
+        )
 
 
 class Storage(Table):
@@ -309,7 +340,7 @@ class Storage(Table):
     def _pieces_fit(self) -> Storage:
         if self.piece_seconds > self.recording_seconds:
             recording = DURATION.written(self.recording_seconds)
-            raise _contradiction("piece", f'must be at most recording = "{recording}"; lower it')
+            raise contradiction("piece", f'must be at most recording = "{recording}"; lower it')
         return self
 
 
@@ -326,7 +357,7 @@ class Training(Table):
     model: PathBeside | None = None
     recordings: PathBeside | None = None
     labels: PathBeside | None = None
-    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple), AfterValidator(_two_classes)] = None
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple), AfterValidator(_two_classes)] = None
     interval_seconds: SomeSeconds = Field(default=24 * 3600.0, validation_alias="interval")
     pause_seconds: Seconds = Field(default=600.0, validation_alias="pause")
     new_labels: Count = 20
@@ -341,11 +372,11 @@ class Training(Table):
     @model_validator(mode="after")
     def _one_beginning(self) -> Training:
         if self.labels is not None and self.recordings is None:
-            raise _contradiction("labels", "needs recordings, which they label; add recordings or use [labels] file")
+            raise contradiction("labels", "needs recordings, which they label; add recordings or use [labels] file")
         if self.recordings is not None and self.labels is None:
-            raise _contradiction("recordings", "needs labels, to learn from them; add labels")
+            raise contradiction("recordings", "needs labels, to learn from them; add labels")
         if self.model is not None and self.recordings is not None:
-            raise _contradiction("model", "and recordings are two beginnings; leave out one of them")
+            raise contradiction("model", "and recordings are two beginnings; leave out one of them")
         return self
 
 
@@ -369,10 +400,10 @@ class Web(Table):
 
     enabled: bool = True
     address: Annotated[Text, AfterValidator(_checked_host_and_port)] = "127.0.0.1:8780"
-    hosts: Annotated[tuple[HostName, ...], BeforeValidator(_as_tuple)] = ()
+    hosts: Annotated[tuple[HostName, ...], BeforeValidator(as_tuple)] = ()
     certificate: PathBeside | None = None
     key: PathBeside | None = None
-    tokens: Annotated[tuple[Token, ...], BeforeValidator(_as_tuple)] = ()
+    tokens: Annotated[tuple[Token, ...], BeforeValidator(as_tuple)] = ()
 
     @property
     def host(self) -> str:
@@ -391,7 +422,7 @@ class Web(Table):
     @property
     def unencrypted_warning(self) -> str | None:
         """What to say of an address that others reach, and anybody in between can read along."""
-        if not self.enabled or self.certificate is not None or _is_loopback(self.host):
+        if not self.enabled or self.certificate is not None or is_loopback(self.host):
             return None
         return (
             f"web.address = {self.address} is open to the network without encryption: tokens can be read on the way; "
@@ -401,19 +432,19 @@ class Web(Table):
     @model_validator(mode="after")
     def _complete(self) -> Web:
         if (self.certificate is None) != (self.key is None):
-            raise _contradiction("certificate", "and key belong together; give both or none")
+            raise contradiction("certificate", "and key belong together; give both or none")
         if len({token.name for token in self.tokens}) < len(self.tokens):
-            raise _contradiction("tokens", "must have names that differ; rename one")
+            raise contradiction("tokens", "must have names that differ; rename one")
         if len({token.hash for token in self.tokens}) < len(self.tokens):
-            raise _contradiction("tokens", "must differ; make another token with gemmed token")
+            raise contradiction("tokens", "must differ; make another token with gemmed token")
         if self.enabled and self.host in _EVERY_ADDRESS and not self.hosts:
-            raise _contradiction(
+            raise contradiction(
                 "address",
                 "is every address of this machine, so hosts must say by which names and addresses it is called; write "
                 'for example hosts = ["field1.example.org", "192.168.1.7"]',
             )
-        if self.enabled and not _is_loopback(self.host) and not self.tokens:
-            raise _contradiction(
+        if self.enabled and not is_loopback(self.host) and not self.tokens:
+            raise contradiction(
                 "address", "lets other machines in, which needs tokens; make one with gemmed token, or use 127.0.0.1"
             )
         return self
@@ -431,7 +462,7 @@ class _Output(Table):
     def _pauses_are_in_order(self) -> Self:
         if self.retry_first_seconds > self.retry_most_seconds:
             most = DURATION.written(self.retry_most_seconds)
-            raise _contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
+            raise contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
         return self
 
 
@@ -439,7 +470,7 @@ class Mqtt(_Output):
     """A broker that gets events and states; none unless there is an address."""
 
     address: Annotated[Text, AfterValidator(_checked_broker)] | None = None
-    name: Annotated[str, AfterValidator(_checked_name)] = "gemmed"
+    name: Annotated[str, AfterValidator(checked_name)] = "gemmed"
     user: Text | None = None
     password_file: PathBeside | None = None
     ca_file: PathBeside | None = None
@@ -450,14 +481,14 @@ class Mqtt(_Output):
     def in_the_clear(self) -> bool:
         """Whether a password travels over a net that others may listen to."""
         parts = urlsplit(self.address or "")
-        return parts.scheme == "mqtt" and self.user is not None and not _is_loopback(parts.hostname or "")
+        return parts.scheme == "mqtt" and self.user is not None and not is_loopback(parts.hostname or "")
 
     @model_validator(mode="after")
     def _belong_together(self) -> Mqtt:
         if self.password_file is not None and self.user is None:
-            raise _contradiction("password_file", "needs user, whose password it is; add user")
+            raise contradiction("password_file", "needs user, whose password it is; add user")
         if self.ca_file is not None and not (self.address or "mqtts:").startswith("mqtts:"):
-            raise _contradiction("ca_file", 'needs an address that begins with "mqtts://"; correct mqtt.address')
+            raise contradiction("ca_file", 'needs an address that begins with "mqtts://"; correct mqtt.address')
         return self
 
 
@@ -472,7 +503,66 @@ class Webhook(_Output):
     @model_validator(mode="after")
     def _belong_together(self) -> Webhook:
         if self.ca_file is not None and not (self.url or "https:").startswith("https:"):
-            raise _contradiction("ca_file", 'needs a url that begins with "https://"; correct webhook.url')
+            raise contradiction("ca_file", 'needs a url that begins with "https://"; correct webhook.url')
+        return self
+
+
+class Broker(Table):
+    """The JetStream broker between machines; `name` begins the names of all that is kept there."""
+
+    address: Annotated[Text, AfterValidator(_checked_log)] = "nats://127.0.0.1:4222"
+    name: Annotated[str, AfterValidator(checked_name)] = "gemmed"
+    user: Text | None = None
+    password_file: PathBeside | None = None
+    ca_file: PathBeside | None = None
+    certificate: PathBeside | None = None
+    key: PathBeside | None = None
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Broker:
+        if (self.certificate is None) != (self.key is None):
+            raise contradiction("certificate", "and key belong together; give both or none")
+        if self.password_file is not None and self.user is None:
+            raise contradiction("password_file", "needs user, whose password it is; add user")
+        if self.ca_file is not None and not self.address.startswith("tls:"):
+            raise contradiction("ca_file", 'needs an address that begins with "tls://"; correct broker.address')
+        return self
+
+    def access(self) -> Access:
+        """As a connection takes it."""
+        from pipeline.jetstream import Access
+
+        return Access(
+            address=self.address,
+            user=self.user,
+            password_file=self.password_file,
+            ca_file=self.ca_file,
+            certificate=self.certificate,
+            key=self.key,
+        )
+
+
+class Publish(Table):
+    """What `gemmed publish` sends: as which array, in what portions, and how much may wait on disk for the link.
+
+    Without `spool` it waits in storage.directory. `keep` and `keep_size` bound what the broker holds, if it has no
+    stream yet.
+    """
+
+    array: Annotated[str, AfterValidator(checked_name)] | None = None
+    block_seconds: Annotated[float, Field(ge=0.05, le=10), DURATION] = Field(default=0.5, validation_alias="block")
+    spool: PathBeside | None = None
+    budget_bytes: Annotated[int, Field(ge=10**6), SIZE] = Field(default=10**9, validation_alias="budget")
+    keep_seconds: Annotated[float, Field(ge=60), DURATION] = Field(default=24 * 3600.0, validation_alias="keep")
+    keep_bytes: Annotated[int | None, Field(ge=10**6), SIZE] = Field(default=None, validation_alias="keep_size")
+    retry_first_seconds: SomeSeconds = Field(default=1.0, validation_alias="retry_first")
+    retry_most_seconds: SomeSeconds = Field(default=60.0, validation_alias="retry_most")
+
+    @model_validator(mode="after")
+    def _pauses_are_in_order(self) -> Publish:
+        if self.retry_first_seconds > self.retry_most_seconds:
+            most = DURATION.written(self.retry_most_seconds)
+            raise contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
         return self
 
 
@@ -480,9 +570,9 @@ class Settings(Table):
     """All of them; `path` is the file they were read from, which does not make them different."""
 
     array: Array = Array()
-    source: Annotated[SimulatedSource | PcmSource | SoundcardSource | FolderSource, Field(discriminator="kind")] = (
-        SimulatedSource()
-    )
+    source: Annotated[
+        SimulatedSource | PcmSource | SoundcardSource | FolderSource | StreamSource, Field(discriminator="kind")
+    ] = SimulatedSource()
     buffer: Buffer = Buffer()
     decisions: Decisions = Decisions()
     storage: Storage = Storage()
@@ -491,6 +581,8 @@ class Settings(Table):
     web: Web = Web()
     mqtt: Mqtt = Mqtt()
     webhook: Webhook = Webhook()
+    broker: Broker = Broker()
+    publish: Publish = Publish()
     log: Log = Log()
     _path: Path | None = PrivateAttr(None)
 
@@ -510,16 +602,7 @@ class Settings(Table):
 
     def choices(self) -> Choices:
         """Those that a chain of stages is made with."""
-        from pipeline.service.assembly import Choices
-
-        return Choices(
-            alpha=self.decisions.alpha,
-            least_confidence=self.decisions.confidence,
-            fusion=self.decisions.fusion,
-            masked=self.array.mask,
-            health=self.decisions.health,
-            alarms_per_day=self.decisions.alarms_per_day,
-        )
+        return self.decisions.choices(self.array.mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,14 +619,19 @@ def read_settings(path: Path | None) -> Settings:
     """Those in a file, or the defaults; all problems of a file are told at once."""
     if path is None:
         return _checked({}, Path.cwd(), "", "defaults")
-    text = _text(path)
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not TOML: {error}; correct it there") from error
+    tables, text = read_tables(path)
     settings = _checked(tables, path.absolute().parent, text, str(path))
     settings._path = path.absolute()
     return settings
+
+
+def read_tables(path: Path, *, cure: str = "give the file of settings by --config") -> tuple[dict[str, Any], str]:
+    """What a file says, and its text; the cure is for one that is not there."""
+    text = _text(path, cure)
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}; correct it there") from error
 
 
 def effective(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -551,12 +639,14 @@ def effective(settings: Settings) -> dict[str, dict[str, Any]]:
     return {name: dict(_written(table)) for name, table in settings}
 
 
-def settings_of(written: Mapping[str, Mapping[str, Any]], path: Path | None = None) -> Settings:
-    """Those that `effective` gave, and the file that they are from."""
+def settings_of(
+    written: Mapping[str, Mapping[str, Any]], path: Path | None = None, *, given_by: str = "settings of the daemon"
+) -> Settings:
+    """Those that `effective` gave, and the file that they are from; `given_by` is named if they cannot be used."""
     tables = {
         name: {key: value for key, value in table.items() if value is not None} for name, table in written.items()
     }
-    settings = _checked(tables, Path("/"), "", "settings of the daemon")
+    settings = _checked(tables, Path("/"), "", given_by)
     settings._path = path
     return settings
 
@@ -632,15 +722,13 @@ def _changed_now(name: str, before: Settings, after: Settings) -> dict[str, Any]
     }
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, cure: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be read: {error.strerror}; give the file of settings by --config"
-        ) from error
+        raise SettingsError(f"{path} cannot be read: {error.strerror}; {cure}") from error
 
 
 def _checked(tables: dict[str, Any], directory: Path, text: str, name: str) -> Settings:
@@ -648,10 +736,15 @@ def _checked(tables: dict[str, Any], directory: Path, text: str, name: str) -> S
     tables = {key: {} for key in Settings.model_fields} | tables
     if isinstance(tables["source"], dict):
         tables["source"] = {"kind": "simulated"} | tables["source"]
+    return checked(Settings, tables, directory, text, name)
+
+
+def checked(kind: type[AnyTable], tables: dict[str, Any], directory: Path, text: str, name: str) -> AnyTable:
+    """Settings of a kind from what a file says; all that is wrong is told at once."""
     try:
-        return Settings.model_validate(tables, by_name=False, context={"directory": directory})
+        return kind.model_validate(tables, by_name=False, context={"directory": directory})
     except ValidationError as error:
-        found = problems(Settings, error, tables, text)
+        found = problems(kind, error, tables, text)
         told = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} settings cannot be used:", *found])
         raise SettingsError(f"{name}: {told}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,6 +36,7 @@ _NOT_SHOWN = {"tokens"}
 _DEEP = 3
 """A setting is in a table, and what is wrong in a list has a number."""
 _TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_ENTRY = re.compile(r"\s*\[\[\s*([\w.-]+)\s*\]\]")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
@@ -65,9 +67,15 @@ def problems(model: type[BaseModel], error: ValidationError, tables: Mapping[str
     for one in error.errors():
         by_key.setdefault(".".join(_keys(model, one, tables)), []).append(one)
     lines = _lines(text)
-    told = [(lines.get(key), _told(model, key, found, tables)) for key, found in by_key.items()]
+    told = [(_line(lines, key), _told(model, key, found, tables)) for key, found in by_key.items()]
     told.sort(key=lambda one: one[0] or 0)
     return [message if line is None else f"line {line}: {message}" for line, message in told]
+
+
+def _line(lines: Mapping[str, int], key: str) -> int | None:
+    """Where it stands; what is missing of an entry of a list, where the entry does."""
+    name, _, rest = key.partition(".")
+    return lines.get(key, lines.get(f"{name}.{rest.split('.')[0]}") if rest[:1].isdigit() else None)
 
 
 def _keys(model: type[BaseModel], error: ErrorDetails, tables: Mapping[str, Any]) -> list[str]:
@@ -79,7 +87,7 @@ def _keys(model: type[BaseModel], error: ErrorDetails, tables: Mapping[str, Any]
         keys.append(error["ctx"]["key"])
     if error["type"].startswith("union_tag"):
         keys.append("kind")
-    return keys[:2]
+    return keys[:3] if keys[1:2] and keys[1].isdigit() else keys[:2]
 
 
 def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], tables: Mapping[str, Any]) -> str:
@@ -87,6 +95,8 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
     kind, context = found[0]["type"], found[0].get("ctx", {})
     if len(found[0]["loc"]) > _DEEP and isinstance(found[0]["loc"][2], int):
         return _told_of_entry(key, found[0])
+    if len(keys) > 1 and keys[1].isdigit():
+        return _told_of_table(model, keys, found, tables)
     table = model if len(keys) == 1 else _table(model, keys[0], tables)
     if kind == "extra_forbidden":
         return _unknown(keys, table)
@@ -95,7 +105,8 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
         return f'{key} is missing; write {keys[-1]} = "..." below [{keys[0]}]'
     if kind == "secret":
         return f"{key} {found[0]['msg']}"
-    value = key if keys[-1] in _NOT_SHOWN else f"{key} = {as_toml_value(_at(tables, keys))}"
+    hidden = keys[-1] in _NOT_SHOWN or _is_list_of_tables(_at(tables, keys))
+    value = key if hidden else f"{key} = {as_toml_value(_at(tables, keys))}"
     if kind.startswith("union_tag"):
         return f"{value} must be one of {context['expected_tags'].replace(chr(39), '')}; write one of them"
     if kind in ("contradiction", "rule"):
@@ -111,6 +122,29 @@ def _told(model: type[BaseModel], key: str, found: Sequence[ErrorDetails], table
         return f"{value} must be a table; write [{key}] and its settings below"
     rules = dict.fromkeys(_rule(one, unit) for one in found)
     return f"{value} must be {' or '.join(rules)}; {f'{usual} is usual' if usual else 'correct it'}"
+
+
+def _told_of_table(
+    model: type[BaseModel], keys: Sequence[str], found: Sequence[ErrorDetails], tables: Mapping[str, Any]
+) -> str:
+    """Of one of the tables [[...]] of the same name."""
+    name, number, *key = keys
+    entry, kind = f"{name} number {int(number) + 1}", found[0]["type"]
+    value = as_toml_value(_at(tables, keys))
+    if not key:
+        return f"{entry} = {value} must be a table; write [[{name}]] and its settings below"
+    if kind == "extra_forbidden":
+        return _unknown([f"[{name}]", *key], get_args(model.model_fields[name].annotation)[0])
+    if kind == "missing":
+        return f'{entry} has no {key[0]}; write {key[0]} = "..." below its [[{name}]]'
+    if kind == "rule":
+        return f"{entry}: {key[0]} = {value} {found[0]['msg']}"
+    rules = dict.fromkeys(_rule(one, None) for one in found)
+    return f"{entry}: {key[0]} = {value} must be {' or '.join(rules)}; correct it"
+
+
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(one, Mapping) for one in value)
 
 
 def _told_of_entry(key: str, error: ErrorDetails) -> str:
@@ -183,16 +217,24 @@ def _with_unit(number: float, unit: Unit, usual: str | None) -> str:
 def _at(tables: Mapping[str, Any], keys: Sequence[str]) -> Any:
     value: Any = tables
     for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, list) and key.isdigit():
+            value = value[int(key)]
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def _lines(text: str) -> dict[str, int]:
     """In which line a setting stands; text over several lines may hide one, which is then told without a line."""
     found: dict[str, int] = {}
-    table = ""
+    table, entries = "", Counter[str]()
     for number, line in enumerate(text.split("\n"), start=1):
-        if header := _TABLE.match(line):
+        if entry := _ENTRY.match(line):
+            table = f"{entry[1]}.{entries[entry[1]]}."
+            entries[entry[1]] += 1
+            found.setdefault(entry[1], number)
+            found[table[:-1]] = number
+        elif header := _TABLE.match(line):
             table = f"{header[1]}."
             found.setdefault(header[1], number)
         elif key := _KEY.match(line):

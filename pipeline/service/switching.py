@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Protocol
 
 from pipeline.conditions import Cause
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, StateError
 from pipeline.events import (
     Authority,
     Cepstra,
@@ -21,15 +21,19 @@ from pipeline.events import (
 )
 from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, cepstral_settings, deciding, hearing, screening, states, voting
+from pipeline.snapshots import Taken, restore, snapshot, value
 from pipeline.stages import Chain, Doubting
 from pipeline.training.model import Model
+from pipeline.training.shadow import Shadow
 
 _LEARNED = {Cause.ANOMALOUS, Cause.DRIFT, Cause.CONTAMINATED}
 """Faults that a model sees: another model looks for itself."""
 
 
 class Comparison(Protocol):
-    """Is told what two models make of the same segment."""
+    """Is told what two models make of the same segment, and when another recording begins."""
+
+    def begin_recording(self) -> None: ...
 
     def compare(self, champion: Decision, challenger: Decision, /) -> None: ...
 
@@ -53,6 +57,7 @@ class Hearing:
         return cls(grid, cepstral_settings(grid), n_sensors)
 
 
+@value
 @dataclass(slots=True)
 class _Known:
     """What newly made stages must be told of the past."""
@@ -84,6 +89,7 @@ class Switching:
     """
 
     accepts = object
+    remembers = ("_made_for", "_began_with", "_decided_by", "_known", "_listening", "_deciding", "_shadow")
 
     def __init__(
         self, hearing: Hearing, choices: Choices, model: Model | None, *, load: Callable[[str], Model]
@@ -99,10 +105,11 @@ class Switching:
         self._listening = Chain(*hearing(how.grid, how.settings, self.choices, how.n_sensors, usual))
         self._states = Chain(*states(how.grid.rate_hz, self.choices))
         self._known = _Known()
+        self._began_with = _name_of(self.model)
         self._adopt(self.model)
 
     def _adopt(self, model: Model | None) -> None:
-        self.model = model
+        self.model, self._decided_by = model, _name_of(model)
         screens = Chain(*screening(model, self.choices)) if model else Chain()
         votes = Chain(*voting(model, self.choices), Doubting(model.classes)) if model else Chain()
         for fact in self._known.facts():
@@ -114,6 +121,8 @@ class Switching:
         if isinstance(item, RecordingStarted):
             before = self.flush()
             self._begin()
+            if self._shadow is not None:
+                self._shadow.comparison.begin_recording()
             return [*before, *self._push(item)]
         if isinstance(item, ModelChanged):
             return self._change(item)
@@ -156,13 +165,61 @@ class Switching:
         if model is None or comparison is None:
             self._shadow = None
             return
-        self._shadow = _Shadow(Chain(*deciding(model, replace(self.choices, health=False))), comparison)
+        chain = Chain(*deciding(model, replace(self.choices, health=False)))
+        self._shadow = _Shadow(model.name, chain, comparison)
         for fact in self._known.facts():
             self._shadow.chain.push(fact)
+
+    def snapshot(self) -> bytes:
+        """All that is known at the moment; models by their names, for they are stored elsewhere."""
+        return snapshot(self)
+
+    def restore(self, data: bytes) -> Shadow | None:
+        """Go on, newly made with the same hearing and choices, where another one was; the comparison of its shadow."""
+        restore(self, data)
+        comparison = self._shadow.comparison if self._shadow else None
+        if not isinstance(comparison, Shadow | None):
+            raise StateError(f"stored state compares models by {comparison}, which cannot be")
+        return comparison
+
+    def prepare(self, state: Taken) -> None:
+        self.model = self._named(state["_began_with"])
+        self._begin()
+        self._adopt(self._named(state["_decided_by"]))
+        challenger = state["_shadow"]
+        self.shadow(*((self._load(challenger["name"]), challenger["comparison"]) if challenger else (None,)))
+
+    def _named(self, name: str) -> Model | None:
+        return self._load(name) if name else None
+
+    @property
+    def _made_for(self) -> dict[str, str]:
+        """All that must be the same where somebody goes on."""
+        how = self.hearing
+        made = asdict(how.grid) | dict(how.settings) | {"sensors": how.n_sensors} | self.choices.as_dict()
+        return {name: repr(value) for name, value in sorted(made.items())}
+
+    @_made_for.setter
+    def _made_for(self, another: dict[str, str]) -> None:
+        here = self._made_for
+        if another != here:
+            told = [
+                f"{name} was {another.get(name, 'unknown')}, is {here.get(name, 'unknown')}"
+                for name in sorted(another.keys() | here.keys())
+                if another.get(name) != here.get(name)
+            ]
+            raise StateError(f"stored state is of other settings: {', '.join(told)}; use those to go on from it")
+
+
+def _name_of(model: Model | None) -> str:
+    return model.name if model else ""
 
 
 @dataclass(slots=True)
 class _Shadow:
+    remembers: ClassVar = ("name", "chain", "comparison")
+
+    name: str
     chain: Chain
     comparison: Comparison
 

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.service.assembly import Choices
+from pipeline.service.console import plain_console
 from pipeline.training.model import Model
 
 _WIDE = 200
@@ -17,8 +19,8 @@ Event = dict[str, Any]
 
 def wide_console() -> Console:
     """As wide as the terminal; where there is none, wide enough for names and times to be copied."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(_WIDE, console.width))
+    console = plain_console()
+    return console if console.is_terminal else plain_console(width=max(_WIDE, console.width))
 
 
 def training_table(model: Model) -> Table:
@@ -43,6 +45,15 @@ def training_table(model: Model) -> Table:
         )
     table.add_row("all", "", "", "", interval(validation.get("accuracy_without_abstention")), style="bold")
     return table
+
+
+def show_trained(model: Model, console: Console) -> None:
+    """What training found, and what is to be said of it."""
+    console.print(training_table(model))
+    for name in model.notes["doubted_recordings"]:
+        console.print(f"not learned from {name}: what is heard there contradicts its label", highlight=False)
+    for warning in warnings_of(model, Choices().alpha):
+        console.print(warning, style="yellow", soft_wrap=True, highlight=False)
 
 
 def warnings_of(model: Model, alpha: float) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,15 @@ from rich.progress import Progress
 from pipeline.errors import ModelError, UsageError
 from pipeline.events import Cepstra, SourceTrouble, Span
 from pipeline.grid import Grid
-from pipeline.health.usual import learn_usual
+from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import LOWEST_HZ, cepstral_settings
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.validation import Learning, learn_validated
-from pipeline.sources.files import FileSource, Listing, Recording
+from pipeline.sources.files import FileSource, Listing, Recording, files_of
 from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
 from pipeline.training.labels import Labels
 from pipeline.training.model import Model
-from pipeline.workers import finished, progress_bar
+from pipeline.workers import Engine, progress_bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +67,81 @@ class Task:
     most_segments: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was heard, ready to learn from."""
+
+    examples: Examples
+    task: Task
+    usual: Usual | None
+
+    def learning(self, plan: Plan) -> Learning:
+        return Learning(self.task.grid, self.task.settings, plan.seed, plan.components, plan.folds)
+
+
 def train(
-    listing: Listing, labels: Labels, directory: Path, plan: Plan, *, rate_hz: int | None, jobs: int, console: Console
+    listing: Listing,
+    labels: Labels,
+    directory: Path,
+    plan: Plan,
+    *,
+    rate_hz: int | None,
+    engine: Engine,
+    console: Console,
 ) -> Model:
     """Learn from all labelled recordings, validate on recordings that were left out, and store."""
+    require_new(directory)
+    with progress_bar(console) as progress:
+        lesson = listen(listing, labels, plan, rate_hz=rate_hz, engine=engine, progress=progress)
+        model = learned(lesson, plan, engine=engine, progress=progress)
+    return model.save(directory)
+
+
+def require_new(directory: Path) -> None:
+    """Before hours of work: there is no model yet, and one can be stored."""
     if directory.exists():
         raise ModelError(f"{directory} exists, and models are never changed; give another directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(directory.parent, os.W_OK):
         raise ModelError(f"{directory.parent} cannot be written to; give another place for the model")
+
+
+def listen(
+    listing: Listing,
+    labels: Labels,
+    plan: Plan,
+    *,
+    rate_hz: int | None = None,
+    cut_from: Mapping[str, str] = MappingProxyType({}),
+    engine: Engine,
+    progress: Progress,
+) -> Lesson:
+    """All labelled recordings; `cut_from` names those that are parts of another."""
     labels.check_recordings(recording.name for recording in listing.recordings)
     classes = two_classes(labels.names, plan.classes)
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
+    engine.check_files(files_of(wanted))
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
     settings = cepstral_settings(grid, plan.lowest_hz)
-    with progress_bar(console) as progress:
-        task = Task(sound, grid, settings, labels, classes, plan.most_segments)
-        heard = _hear(wanted, task, jobs, progress)
-        _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], console)
-        examples = gather(heard, task)
-        model = _learn(examples, task, plan, jobs, progress)
+    task = Task(sound, grid, settings, labels, classes, plan.most_segments)
+    heard = _hear(wanted, task, engine, progress)
+    _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], progress.console)
     usual = learn_usual([second for one in heard for second in one.measures])
-    notes = model.notes | {"plan": _plain(plan), "sound": asdict(sound)}
-    return replace(model, notes=notes, usual=usual).save(directory)
+    return Lesson(gather(heard, task, cut_from), task, usual)
+
+
+def learned(lesson: Lesson, plan: Plan, *, engine: Engine, progress: Progress) -> Model:
+    """The validated model of all that was heard; not yet stored."""
+    bar = progress.add_task("learning", total=plan.folds + 1)
+    model = learn_validated(
+        lesson.examples,
+        lesson.learning(plan),
+        engine=engine,
+        told=lambda n, of: progress.update(bar, completed=n, total=of),
+    )
+    notes = model.notes | {"plan": _plain(plan), "sound": asdict(lesson.task.sound)}
+    return replace(model, notes=notes, usual=lesson.usual)
 
 
 def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
@@ -101,10 +153,10 @@ def _plain(plan: Plan) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
 
 
-def _hear(recordings: Sequence[Recording], task: Task, jobs: int, progress: Progress) -> list[Heard]:
+def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress: Progress) -> list[Heard]:
     bar = progress.add_task("listening", total=len(recordings))
     found: dict[str, Heard] = {}
-    for recording, heard in finished(partial(_labelled, task=task), recordings, jobs=jobs):
+    for recording, heard in engine.finished(partial(_labelled, task=task), recordings):
         found[recording.name] = heard
         progress.advance(bar)
     return [found[recording.name] for recording in recordings]
@@ -129,7 +181,7 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
         console.print(f"{trouble.where} {trouble.message}", style="yellow", soft_wrap=True, highlight=False)
 
 
-def gather(heard: Sequence[Heard], task: Task) -> Examples:
+def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = MappingProxyType({})) -> Examples:
     """The labelled segments of all recordings, evenly thinned in each if there are too many."""
     total = sum(len(one.cepstra) for one in heard)
     if not total:
@@ -152,7 +204,7 @@ def gather(heard: Sequence[Heard], task: Task) -> Examples:
         recording=np.array([number for number, *_ in rows]),
         start=np.array([fact.span.start for *_, fact in rows]),
         label=label,
-        recordings=tuple(_note(one, facts, task) for one, facts in kept),
+        recordings=tuple(_note(one, facts, task, cut_from.get(one.recording, "")) for one, facts in kept),
         classes=task.classes,
     )
 
@@ -166,16 +218,10 @@ def _check_twins(heard: Sequence[Heard]) -> None:
             raise UsageError(f"{one.recording} is the same sound as {other}; leave one of them out, and its labels")
 
 
-def _note(heard: Heard, facts: Sequence[Cepstra], task: Task) -> RecordingNote:
+def _note(heard: Heard, facts: Sequence[Cepstra], task: Task, cut_from: str) -> RecordingNote:
     labels = [_label(heard.recording, fact.span, task) for fact in facts]
     counts = Counter(task.classes[code] for code in labels if code is not None)
     span = facts[0].span.start, facts[-1].span.stop
-    return RecordingNote(heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint)
-
-
-def _learn(examples: Examples, task: Task, plan: Plan, jobs: int, progress: Progress) -> Model:
-    learning = Learning(task.grid, task.settings, plan.seed, plan.components, plan.folds)
-    bar = progress.add_task("learning", total=plan.folds + 1)
-    return learn_validated(
-        examples, learning, jobs=jobs, told=lambda n, of: progress.update(bar, completed=n, total=of)
+    return RecordingNote(
+        heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint, cut_from=cut_from
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import UsageError
 from pipeline.events import Cepstra, Decision, Span
 from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding
 from pipeline.stages import Chain
-from pipeline.training.examples import Examples
-from pipeline.training.learn import learn
+from pipeline.training.examples import Examples, RecordingNote
 from pipeline.training.metrics import Judged, known, summary
 from pipeline.training.model import HeldOut, Model
 from pipeline.training.passages import recording_of
-from pipeline.workers import finished
+from pipeline.workers import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,66 @@ def learn_validated(
     examples: Examples,
     learning: Learning,
     *,
-    jobs: int | None,
+    engine: Engine,
     told: Callable[[int, int], None] = lambda done, of: None,
 ) -> Model:
     """The model of all examples, with what models without a fold of the recordings decided about that fold.
 
-    In so many processes, or in this one; `told` hears how many fits are done, and of how many.
+    `told` hears how many fits are done, and of how many.
     """
     examples.check()
     folds = folds_of(examples, n_folds=learning.folds, seed=learning.seed)
     n_folds = int(folds.max()) + 1
-    told(0, n_folds + 1)
     work = partial(_learn_without, examples=examples, learning=learning, folds=folds)
-    found: dict[int, Any] = {}
-    for fold, result in _done(work, range(-1, n_folds), jobs):
-        found[fold] = result
-        told(len(found), n_folds + 1)
+    found = _finished(work, range(-1, n_folds), engine, told)
     model: Model = found[-1]
     if not n_folds:
         return replace(model, notes=model.notes | {"validation": {"folds": 0}})
     judged = _in_order_of(examples, [one for fold in range(n_folds) for one in found[fold]])
-    validation = {"folds": n_folds, **summary(judged, examples.classes)}
+    validation = {"folds": n_folds, **summary(by_unit(judged, examples.recordings), examples.classes)}
     return replace(model, held_out=HeldOut.of(judged), notes=model.notes | {"validation": validation})
 
 
-def _done(work: Callable[[int], Any], tasks: Sequence[int], jobs: int | None) -> Iterator[tuple[int, Any]]:
-    if jobs is None:
-        return ((task, work(task)) for task in tasks)
-    return finished(work, tasks, jobs=jobs)
+def judged_by_others(
+    examples: Examples,
+    learning: Learning,
+    folds: NDArray[np.int64],
+    *,
+    engine: Engine,
+    told: Callable[[int, int], None] = lambda done, of: None,
+) -> dict[int, list[Judged]]:
+    """What models that were learned without a fold decide about it, for every fold without which one can learn."""
+    work = partial(_judge_if_possible, examples=examples, learning=learning, folds=folds)
+    found = _finished(work, range(int(folds.max()) + 1), engine, told)
+    return {fold: judged for fold, judged in found.items() if judged is not None}
+
+
+def _judge_if_possible(
+    fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]
+) -> list[Judged] | None:
+    """None where too little is left to learn from, which must not cost what was learned from all."""
+    try:
+        judged: list[Judged] = _learn_without(fold, examples, learning, folds)
+    except UsageError:
+        return None
+    return judged
+
+
+def _finished(
+    work: Callable[[int], Any], folds: Sequence[int], engine: Engine, told: Callable[[int, int], None]
+) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    told(0, len(folds))
+    for fold, result in engine.finished(work, folds):
+        found[fold] = result
+        told(len(found), len(folds))
+    return found
+
+
+def by_unit(judged: Iterable[Judged], notes: Iterable[RecordingNote]) -> list[Judged]:
+    """The same decisions under the names of the recordings that theirs were cut from, for those are independent."""
+    whole = {note.name: note.cut_from or note.name for note in notes}
+    return [replace(one, recording=whole[one.recording]) for one in judged]
 
 
 def _in_order_of(examples: Examples, judged: Sequence[Judged]) -> list[Judged]:
@@ -77,24 +109,23 @@ def _in_order_of(examples: Examples, judged: Sequence[Judged]) -> list[Judged]:
 def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64]:
     """A fold for every segment, whole recordings, classes evenly; -1 throughout if there is too little to validate.
 
-    Every fold leaves at least two recordings of each class to learn from.
+    All parts that were cut from one recording are in one fold. Every fold leaves at least two recordings of
+    each class to learn from.
     """
     if n_folds == 0:
         return np.full(len(examples), -1)
-    rng = np.random.default_rng([seed, 7])
+    rng, unit = np.random.default_rng([seed, 7]), examples.unit
     fold_of = np.zeros(len(examples.recordings), np.int64)
     fewest = len(fold_of)
     for code in (0, 1):
-        own = rng.permutation(np.unique(examples.recording[examples.label == code]))
+        own = rng.permutation(np.unique(unit[examples.label == code]))
         fewest = min(fewest, len(own))
         fold_of[own] = np.arange(len(own))
     n_folds = min(n_folds, fewest)
-    folds = np.asarray(fold_of % n_folds)[examples.recording]
+    folds = np.asarray(fold_of % n_folds)[unit]
     # A recording may have both labels, so it is looked at, not reckoned, what each fold leaves.
     left = [
-        len(np.unique(examples.recording[(folds != fold) & (examples.label == code)]))
-        for fold in range(n_folds)
-        for code in (0, 1)
+        len(np.unique(unit[(folds != fold) & (examples.label == code)])) for fold in range(n_folds) for code in (0, 1)
     ]
     return folds if min(left) >= 2 else np.full(len(examples), -1)
 
@@ -102,6 +133,8 @@ def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64
 def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]) -> Any:
     """The model of all examples, for fold -1; else what a model without the fold decides about it."""
     rest = examples if fold < 0 else examples.part(folds != fold)
+    from pipeline.training.learn import learn  # by whoever learns: whoever waits for him needs nothing of it
+
     model = learn(rest, learning.grid, learning.settings, seed=learning.seed, n_components=learning.components)
     return model if fold < 0 else judge(examples.part(folds == fold), model)
 

@@ -29,9 +29,9 @@ def serve(settings: Settings, snapshots: Iterable[Snapshot], *, signals: Iterabl
     web = settings.web
     encrypted = encryption(web)
     with closing(listening(web)) as listener:
-        log.info("the dashboard is open", url=web.url)
         for doubt in doubts(web):
             log.warning(doubt)
+        log.info("the dashboard is open", url=web.url)
         asyncio.run(_serve(settings, snapshots, listener, encrypted, signals))
 
 

@@ -6,15 +6,23 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.conftest import eventually
+from tests.forked import ROOT
 from tests.service.conftest import unseen  # noqa: F401  (a fixture)
 from tests.service.test_replay import replayed
-from tests.test_cli import ROOT, everybody_gone
+from tests.test_cli import everybody_gone
 
 KILLS = 100
+
+
+def over_or_long(process: subprocess.Popen[bytes], out: Path, enough: int) -> bool:
+    return process.poll() is not None or (out.exists() and out.stat().st_size > enough)
 
 
 @pytest.mark.soak
@@ -38,8 +46,7 @@ def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(mod
         )
         before = out.stat().st_size if out.exists() else 0
         enough = before + int(rng.integers(0, len(whole) // KILLS * 2))
-        while process.poll() is None and (not out.exists() or out.stat().st_size <= enough):
-            pass
+        eventually(partial(over_or_long, process, out, enough))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             kills += 1

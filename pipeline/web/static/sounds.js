@@ -24,7 +24,13 @@ export function stop() {
   const before = playing;
   playing = null;
   audio.pause();
-  if (audio.src) URL.revokeObjectURL(audio.src);
+  const source = audio.getAttribute("src");
+  if (source) {
+    // It may still be loading: what is taken away under its hands is an error.
+    audio.removeAttribute("src");
+    audio.load();
+    URL.revokeObjectURL(source);
+  }
   before?.ended();
 }
 

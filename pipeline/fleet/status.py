@@ -1,0 +1,160 @@
+"""How all arrays of a fleet are: the worst first."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.conditions import State
+from pipeline.fleet.settings import RESERVED, Fleet
+from pipeline.jetstream import Broker
+from pipeline.service.console import COLOURS
+from pipeline.sources.stream import arrays_in
+
+_ORDER = ["failed", "nobody", State.BAD, State.DEGRADED, "never heard", State.UNKNOWN, State.OFF, State.GOOD]
+"""What is worst of an array, and of its sensors."""
+_SILENT_SECONDS = 60.0
+_LOOK_SECONDS = 2.0
+ALL_WELL, SOME_ILL, NOT_RUN = 0, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStatus:
+    """An array: `worst` is the worst that can be said of it."""
+
+    array: str
+    site: str
+    worst: str
+    known: Mapping[str, Any]
+    owner: str | None
+
+    @property
+    def lag_seconds(self) -> float:
+        return float(self.known.get("lag_seconds") or 0.0)
+
+    @property
+    def lost_seconds(self) -> float:
+        return float(self.known.get("samples_lost") or 0) / float(self.known.get("rate_hz") or 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **self.known,  # first: its owner is who told it, and may be dead
+            "array": self.array,
+            "site": self.site,
+            "worst": self.worst,
+            "owner": self.owner,
+            "lost_seconds": round(self.lost_seconds, 1),
+        }
+
+
+def fleet_status(fleet: Fleet, broker: Broker) -> dict[str, Any]:
+    """All of it, ready for JSON."""
+    places = fleet.places
+    leases, told = places.leases(broker).all(), places.status(broker).all()
+    owners = {key: json.loads(entry.value)["owner"] for key, entry in leases.items()}
+    arrays = [
+        _status(array.name, array.place, json.loads(told[array.name].value) if array.name in told else {}, owners)
+        for array in fleet.arrays
+    ]
+    arrays.sort(key=lambda one: (_ORDER.index(one.worst), -one.lag_seconds, -one.lost_seconds, one.array))
+    published = arrays_in(broker, places.sound)
+    known = {array.name for array in fleet.arrays}
+    return {
+        "fleet": fleet.broker.name,
+        "dispatcher": owners.get(RESERVED),
+        "arrays": [one.as_dict() for one in arrays],
+        "not_in_the_fleet": [name for name in published if name not in known],
+        "never_published": sorted(known - set(published)),
+    }
+
+
+def _status(array: str, site: str, known: Mapping[str, Any], owners: Mapping[str, str]) -> ArrayStatus:
+    owner = owners.get(array)
+    return ArrayStatus(array, site, _worst(known, owner), known, owner)
+
+
+def _worst(known: Mapping[str, Any], owner: str | None) -> str:
+    if known.get("failed"):
+        return "failed"
+    if owner is None:
+        return "nobody"
+    if not known.get("recording"):
+        return "never heard"
+    states = [State(sensor["state"]) for sensor in known.get("sensors", ())]
+    return min(states, key=_ORDER.index, default=State.UNKNOWN)
+
+
+def exit_code(status: Mapping[str, Any]) -> int:
+    if status["dispatcher"] is None:
+        return NOT_RUN
+    return SOME_ILL if any(one["worst"] in _ORDER[:4] for one in status["arrays"]) else ALL_WELL
+
+
+def show_status(status: Mapping[str, Any], console: Console) -> None:
+    table = Table(title=f"fleet {status['fleet']}: {len(status['arrays'])} arrays, the worst first")
+    for name in ("array", "site", "is", "sensors", "lag s", "lost s", "decisions", "model", "heard", "worker"):
+        table.add_column(name, justify="right" if name in ("lag s", "lost s", "decisions") else "left")
+    for one in status["arrays"]:
+        table.add_row(*_row(one))
+    console.print(table)
+    for one in status["arrays"]:
+        if one.get("failed"):
+            told = f"{one['array']}: {one['failed']}"
+            console.print(told, style="red", soft_wrap=True, highlight=False, markup=False)
+    if status["dispatcher"] is None:
+        console.print("nobody dispatches: start gemmed fleet run", style="red")
+    if status["not_in_the_fleet"]:
+        names = ", ".join(status["not_in_the_fleet"])
+        told = f"published, but not in the fleet: {names}; add them below [[arrays]]"
+        console.print(told, style="yellow", markup=False)
+    if status["never_published"]:
+        names = ", ".join(status["never_published"])
+        console.print(f"in the fleet, but not in the log: {names}; start gemmed publish there", style="yellow")
+
+
+def watch(fleet: Fleet, broker: Broker, console: Console) -> None:
+    """Show it again and again, until somebody has seen enough."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            found = fleet_status(fleet, broker)
+            console.clear()
+            show_status(found, console)
+            time.sleep(_LOOK_SECONDS)
+
+
+def _row(one: Mapping[str, Any]) -> list[str | Text]:
+    worst = one["worst"]
+    colour = COLOURS.get(worst, "red") if worst in list(State) else "red"
+    ill = [s for s in one.get("sensors", ()) if State(s["state"]) is not State.GOOD]
+    sensors = Text(", ").join(Text(f"{s['sensor']} {s['state']}", COLOURS[State(s["state"])]) for s in ill)
+    trial = " (on trial)" if one.get("trial") else ""
+    return [
+        one["array"],
+        Text(one["site"]),
+        Text(worst, colour),
+        sensors or ("all good" if one.get("sensors") else ""),
+        f"{one.get('lag_seconds') or 0:.1f}",
+        f"{one['lost_seconds']:.1f}",
+        str(one.get("decisions", "")),
+        f"{one.get('model') or ''}{trial}",
+        _ago(one.get("heard_at")) or ("earlier" if one.get("recording") else "never"),
+        Text((one["owner"] or "").rpartition(":")[0]),
+    ]
+
+
+def _ago(time: str | None) -> str:
+    if time is None:
+        return ""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    if seconds < 2:
+        return "now"
+    return f"{seconds:.0f} s ago" if seconds < 2 * _SILENT_SECONDS else f"{seconds / 60:.0f} min ago"

@@ -1,0 +1,73 @@
+"""What comes from elsewhere and does not fit is refused in words, and costs nobody else anything."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from pipeline.errors import SettingsError, SourceError
+from pipeline.events import RecordingStarted, SourceTrouble
+from pipeline.fleet.hosting import Assignment, host
+from pipeline.fleet.models import ModelStore
+from pipeline.fleet.places import Places
+from pipeline.jetstream import Broker
+from pipeline.service.live import Patience
+from pipeline.service.streamed import StreamedArray
+from pipeline.wire import Parcel, packed, unpacked
+from tests.fleet.broker import Nats
+
+STARTED = RecordingStarted("one", 4000, ("1", "2", "3", "4"), None)
+
+
+@pytest.mark.parametrize("stop", [10, 2**40])
+def test_a_small_message_does_not_unfold_to_more_than_it_announces(stop):
+    told = {"version": 1, "recording": "r", "rate_hz": 4000, "sensors": ["1"], "started_at": None, "number": 1,
+            "stands_for": 1, "kind": "block", "start": 0, "stop": stop, "delivered": [True], "form": "f32"}  # fmt: skip
+    header = json.dumps(told).encode()
+    rest = len(header).to_bytes(4, "little") + header + zlib.compress(bytes(2**20))
+    with pytest.raises(SourceError, match="none of gemmed publish"):
+        unpacked(zlib.crc32(rest).to_bytes(4, "little") + rest)
+
+
+def test_an_array_that_does_not_fit_its_model_fails_in_words_that_its_status_tells(tmp_path, model):
+    places = Places()
+    with Nats(tmp_path) as nats, Broker(nats.access(), name="test") as broker:
+        places.make(broker)
+        name = ModelStore(places.models(broker), tmp_path / "cache").add(model).name
+        started = replace(STARTED, sensors=tuple("12345678"))
+        broker.publish(places.sound.subject("north"), packed(Parcel(started, 0, started)),
+                       stream=places.sound.stream, id="1")  # fmt: skip
+        places.tickets(broker).put("north", b"t")
+        assignment = Assignment(array="north", ticket="t", model=name, access=nats.access(), places=places,
+                                cache=tmp_path / "cache")  # fmt: skip
+        with pytest.raises(SourceError, match=r"north is published with 8 sensors .* hears 4 at 4000 Hz"):
+            host(assignment)
+        entry = places.status(broker).get("north")
+        assert entry is not None
+        assert "8 sensors" in json.loads(entry.value)["failed"]
+
+
+def test_a_lease_of_another_length_than_the_bucket_was_made_for_is_refused(tmp_path):
+    with Nats(tmp_path) as nats, Broker(nats.access(), name="test") as broker:
+        Places(lease_seconds=10).make(broker)
+        Places(lease_seconds=10).make(broker)
+        with pytest.raises(SettingsError, match=r"lease = 30 s must be .* 10 s"):
+            Places(lease_seconds=30).make(broker)
+
+
+def test_a_log_that_begins_with_a_damaged_message_is_heard(tmp_path):
+    places = Places()
+    with Nats(tmp_path) as nats:
+        with Broker(nats.access(), name="test") as broker:
+            places.make(broker)
+            for number, data in enumerate([b"damaged", packed(Parcel(STARTED, 0, STARTED))]):
+                broker.publish(places.sound.subject("north"), data, stream=places.sound.stream, id=str(number))
+        array = StreamedArray(nats.access(), places.sound, "north", rate_hz=4000, n_sensors=4, place=None,
+                              from_newest=False, name=str, patience=Patience())  # fmt: skip
+        with array:
+            facts = iter(array)
+            assert isinstance(next(facts), SourceTrouble)
+            assert isinstance(next(facts), RecordingStarted)
