@@ -4,7 +4,7 @@ set -eu
 
 usage() {
     cat <<'END'
-usage: install.sh [--root DIR] [--python PYTHON] [CHECKOUT | WHEEL]
+usage: install.sh [--root DIR] [--python PYTHON] [--fleet] [CHECKOUT | WHEEL]
        install.sh --uninstall [--purge] [--root DIR]
 
 Installs the checkout that this script lies in, or the one or the wheel given, into /opt/gemmed, with a user, a
@@ -13,6 +13,7 @@ packages from wherever it is told to by its own settings, such as PIP_NO_INDEX a
 
   --root DIR        below DIR instead of /, to try it; needs no rights, starts nothing
   --python PYTHON   3.11 or newer; python3 unless given
+  --fleet           also what a fleet of arrays needs, with its units; see docs/fleet.md
   --uninstall       remove the program; settings and state stay
   --purge           remove them, too
 END
@@ -22,11 +23,12 @@ say() { echo "install.sh: $*"; }
 die() { echo "install.sh: $*" >&2; exit 1; }
 
 here=$(cd "$(dirname "$0")" && pwd)
-root="" python=python3 source=${here%/*} uninstall="" purge=""
+root="" python=python3 source=${here%/*} uninstall="" purge="" fleet=""
 while [ "$#" -gt 0 ]; do
     case $1 in
         --root) [ -n "${2:-}" ] || die "--root needs a directory"; mkdir -p "$2"; root=$(cd "$2" && pwd); shift ;;
         --python) [ -n "${2:-}" ] || die "--python needs an interpreter"; python=$2; shift ;;
+        --fleet) fleet=yes ;;
         --uninstall) uninstall=yes ;;
         --purge) purge=yes ;;
         -h | --help) usage; exit 0 ;;
@@ -43,6 +45,9 @@ settings=$root/etc/gemmed/gemmed.toml
 unit=$root/etc/systemd/system/gemmed.service
 sysusers=$root/etc/sysusers.d/gemmed.conf
 command=$root/usr/local/bin/gemmed
+fleet_units="gemmed-broker.service gemmed-fleet.service gemmed-publish.service gemmed-scheduler.service gemmed-worker@.service"
+# Once a machine of a fleet, always one: an upgrade must not leave half of it behind.
+[ ! -e "${unit%/*}/gemmed-publish.service" ] || fleet=yes
 
 # Below another root nothing runs, so there is nothing to tell.
 systemctl_here() { [ -n "$root" ] || ! [ -d /run/systemd/system ] || systemctl "$@"; }
@@ -50,6 +55,11 @@ systemctl_here() { [ -n "$root" ] || ! [ -d /run/systemd/system ] || systemctl "
 remove() {
     say "stopping and removing the service"
     [ ! -e "$unit" ] || systemctl_here disable --now gemmed
+    if [ -n "$fleet" ]; then
+        systemctl_here stop 'gemmed-worker@*'
+        systemctl_here disable --now gemmed-broker gemmed-fleet gemmed-publish gemmed-scheduler gemmed-worker@.service
+        for name in $fleet_units; do rm -f "${unit%/*}/$name"; done
+    fi
     rm -f "$unit" "$sysusers" "$command"
     systemctl_here daemon-reload
     say "removing $opt"
@@ -95,7 +105,7 @@ install_program() {
     make_wheel
     wheel=$(echo "$scratch"/*.whl)
     say "installing $(basename "$wheel") into $opt"
-    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live,mqtt,web] @ file://$wheel"
+    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live,mqtt,web${fleet:+,fleet}] @ file://$wheel"
     # The same version may come from a newer checkout.
     "$opt/bin/python" -m pip install --quiet --no-deps --force-reinstall "$wheel"
 }
@@ -111,6 +121,10 @@ install_service() {
     fi
     say "writing $unit"
     install -m 644 "$here/gemmed.service" "$unit"
+    if [ -n "$fleet" ]; then
+        say "writing the units of a fleet beside it"
+        for name in $fleet_units; do install -m 644 "$here/fleet/$name" "${unit%/*}/$name"; done
+    fi
     install -m 644 "$here/gemmed.sysusers" "$sysusers"
     systemd-sysusers ${root:+--root="$root"} "$sysusers"
 }
@@ -129,4 +143,5 @@ install_program
 install_service
 systemctl_here daemon-reload
 systemctl_here try-restart gemmed
+[ -z "$fleet" ] || systemctl_here try-restart gemmed-fleet gemmed-publish gemmed-scheduler 'gemmed-worker@*'
 say "done; look at $settings, then: systemctl enable --now gemmed"

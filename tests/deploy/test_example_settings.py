@@ -15,6 +15,7 @@ from pipeline.service.settings import (
     SimulatedSource,
     SoundcardSource,
     Storage,
+    StreamSource,
     effective,
     read_settings,
 )
@@ -26,6 +27,7 @@ KINDS = {
     "pcm": PcmSource(),
     "soundcard": SoundcardSource(),
     "folder": FolderSource(path="/var/spool/gemmed"),
+    "stream": StreamSource(array="north"),
 }
 UNSET = {
     "source.length",
@@ -48,9 +50,28 @@ UNSET = {
     "webhook.events",
     "webhook.secret_file",
     "webhook.ca_file",
+    "source.array",
+    "broker.user",
+    "broker.password_file",
+    "broker.ca_file",
+    "broker.certificate",
+    "broker.key",
+    "publish.array",
+    "publish.spool",
+    "publish.keep_size",
 }
 """What has no default, and is shown with a value that it might have."""
-TOGETHER = ("training.recordings", "training.labels", "web.certificate", "web.key", "mqtt.password_file")
+TOGETHER = (
+    "training.recordings",
+    "training.labels",
+    "web.certificate",
+    "web.key",
+    "mqtt.password_file",
+    "broker.password_file",
+    "broker.ca_file",
+    "broker.certificate",
+    "broker.key",
+)
 """What cannot be given alone."""
 
 
@@ -88,14 +109,15 @@ def test_every_setting_is_shown(kind):
 def test_what_is_shown_can_be_written_and_is_the_default(kind, tmp_path):
     """Each line by itself, without its #; what has no default says so."""
     path = tmp_path / "gemmed.toml"
-    begin = '[source]\nkind = "folder"\npath = "x"\n' if kind == "folder" else f'[source]\nkind = "{kind}"\n'
+    must = {"folder": 'path = "x"\n', "stream": 'array = "x"\n'}
+    begin = f'[source]\nkind = "{kind}"\n{must.get(kind, "")}'
     path.write_text(begin)
     default = read_settings(path)
     for name, (value, comment) in shown(kind).items():
         table, key = name.split(".")
         assert comment.startswith("not set: ") == (name in UNSET), name
-        if name in ("source.path", "storage.directory", *TOGETHER):
-            continue  # the first two are given above
+        if name in ("source.path", "source.array", "storage.directory", *TOGETHER):
+            continue  # the first three are given above
         path.write_text(begin + f"{key} = {value}\n" if table == "source" else f"{begin}[{table}]\n{key} = {value}\n")
         read = read_settings(path)
         assert (read == default) == (name not in UNSET), name

@@ -51,7 +51,8 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, checkout):
-    """Installed once, changed by the operator, upgraded to a later state of the same version; and what was told."""
+    """Installed once, changed by the operator, upgraded to a later state of the same version, as a machine of a fleet;
+    and what was told."""
     program("systemd-sysusers")
     root = tmp_path_factory.mktemp("root")
     first = run("--root", root, checkout, PIP_NO_DEPS="1")
@@ -60,7 +61,7 @@ def installed(tmp_path_factory, checkout):
     (root / "var" / "lib" / "gemmed").mkdir(parents=True)
     (root / "var" / "lib" / "gemmed" / "journal").write_text("precious")
     (checkout / "pipeline" / "later.py").write_text("")
-    second = run("--root", root, checkout, PIP_NO_DEPS="1")
+    second = run("--root", root, "--fleet", checkout, PIP_NO_DEPS="1")
     assert second.returncode == 0, second.stderr
     return root, first.stdout, second.stdout
 
@@ -78,18 +79,19 @@ def test_the_installed_command_answers(installed):
 
 
 def test_everything_is_in_its_place(installed):
-    """A unit, a user without a shell, settings, a command in the path; nothing else."""
+    """Units, a user without a shell, settings, a command in the path; nothing else."""
     root, *_ = installed
+    units = {unit.name: unit for unit in (ROOT / "deploy").rglob("*.service")}
     assert files(root) == {
         "etc/gemmed/gemmed.toml",
-        "etc/systemd/system/gemmed.service",
+        *(f"etc/systemd/system/{name}" for name in units),
         "etc/sysusers.d/gemmed.conf",
         "usr/local/bin/gemmed",
         "var/lib/gemmed/journal",
     }
     assert (root / "usr" / "local" / "bin" / "gemmed").readlink() == Path("/opt/gemmed/bin/gemmed")
-    unit = (root / "etc" / "systemd" / "system" / "gemmed.service").read_text()
-    assert unit == (ROOT / "deploy" / "gemmed.service").read_text()
+    for name, unit in units.items():
+        assert (root / "etc" / "systemd" / "system" / name).read_text() == unit.read_text()
     (user,) = (line.split(":") for line in (root / "etc" / "passwd").read_text().splitlines())
     assert (user[0], user[5], user[6]) == ("gemmed", "/var/lib/gemmed", "/usr/sbin/nologin")
 
@@ -154,7 +156,9 @@ def test_mistakes_are_told(arguments, told, tmp_path):
     assert not (tmp_path / "root" / "etc").exists()
 
 
-@pytest.mark.parametrize("script", ["install.sh", "debian-packages.sh"])
+@pytest.mark.parametrize(
+    "script", ["install.sh", "debian-packages.sh", "fleet/certificates.sh", "fleet/broker-user.sh"]
+)
 def test_scripts_are_portable(script):
     subprocess.run([program("shellcheck"), "--shell=sh", ROOT / "deploy" / script], check=True, timeout=60)
 
@@ -169,6 +173,6 @@ def test_with_all_dependencies_it_works(checkout, tmp_path):
     assert done.returncode == 0, done.stderr
     command = tmp_path / "root" / "opt" / "gemmed" / "bin" / "gemmed"
     out = tmp_path / "simulated"
-    simulate = [command, "simulate", out, "--recordings", "1", "--seconds", "4"]
+    simulate = [command, "simulate", out, "--recordings", "1", "--seconds", "4", "--no-picture"]
     subprocess.run(simulate, check=True, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=600)
     assert any(out.iterdir())
