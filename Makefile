@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Many tests wait for daemons and browsers: half as many again as there are cores keep all of them busy.
-WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+# Tests start daemons, brokers and browsers, which need the cores as well: more of them at once take as long in sum.
+WORKERS ?= $(shell nproc)
 SOURCES := pipeline tests benchmarks fixtures
 
 .PHONY: run demo test lint types pytest soak screenshots clean
@@ -34,7 +34,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not soak" --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ DOORS = {
     "sounddevice": {"sources/soundcard.py"},
     "prometheus_client": {"web/metrics.py"},
     "paho": {"sinks/mqtt.py"},
+    "nats": {"jetstream.py"},
+    "dask": {"dask_engine.py"},
+    "distributed": {"dask_engine.py"},
 }
 # What each part of the package may import of the others; the command line may import all of them.
 MAY_IMPORT = {
@@ -28,16 +32,21 @@ MAY_IMPORT = {
     "events": {"conditions"},
     "protocols": set(),
     "grid": {"errors"},
+    "digests": set(),
+    "snapshots": {"conditions", "errors", "events", "grid"},
     "plotting": {"errors"},
     "files": set(),
     "workers": {"errors"},
+    "wire": {"errors", "events"},
+    "jetstream": {"errors"},
+    "dask_engine": {"errors", "workers"},
     "learners": set(),
-    "health": {"conditions", "errors", "events"},
-    "stages": {"conditions", "errors", "events", "grid", "health", "protocols"},
+    "health": {"conditions", "errors", "events", "snapshots"},
+    "stages": {"conditions", "digests", "errors", "events", "grid", "health", "protocols", "snapshots"},
     "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
-    "sources": {"errors", "events", "simulation"},
-    "training": {"errors", "events", "files", "grid", "health", "learners"},
-    "sinks": {"conditions", "errors", "events", "files", "protocols"},
+    "sources": {"errors", "events", "jetstream", "simulation", "wire"},
+    "training": {"errors", "events", "files", "grid", "health", "learners", "snapshots"},
+    "sinks": {"conditions", "errors", "events", "files", "jetstream", "protocols", "wire"},
     "service": {
         "conditions",
         "errors",
@@ -45,14 +54,36 @@ MAY_IMPORT = {
         "files",
         "grid",
         "health",
+        "jetstream",
         "learners",
         "plotting",
         "protocols",
         "simulation",
         "sinks",
+        "snapshots",
         "sources",
         "stages",
         "training",
+        "wire",
+        "workers",
+    },
+    "fleet": {
+        "conditions",
+        "dask_engine",
+        "errors",
+        "events",
+        "files",
+        "grid",
+        "jetstream",
+        "plotting",
+        "protocols",
+        "service",
+        "sinks",
+        "snapshots",
+        "sources",
+        "stages",
+        "training",
+        "wire",
         "workers",
     },
     "web": {"conditions", "errors", "events", "grid", "health", "service", "sinks", "stages", "training"},
@@ -72,6 +103,7 @@ MAY_IMPORT = {
 }
 
 
+@cache
 def imports(path: Path, *, top_only: bool = False) -> set[str]:
     """Full names of imported modules; only those executed on import if `top_only`."""
     tree = ast.parse(path.read_text())
@@ -143,6 +175,15 @@ def test_no_unsafe_loading(path):
     text = path.read_text()
     assert not imports(path) & {"pickle", "joblib", "shelve", "marshal", "dill", "cloudpickle"}
     assert not re.search(r"(?<![\w.])(eval|exec)\(|shell=True|np\.random\.seed", text)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place)
+def test_what_people_wrote_is_no_markup(path):
+    """A console shows names, paths and remarks as they are: brackets in them are neither commands nor errors."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Console":
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert (given.get("markup"), given.get("emoji")) == ("False", "False"), f"{path}:{node.lineno}"
 
 
 def test_constraints_pin_versions_and_name_no_index():

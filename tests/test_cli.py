@@ -8,18 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.conftest import component
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import component, eventually
+from tests.forked import ROOT
 
 
 def gemmed(*arguments: str, timeout: float = 300, **options) -> subprocess.CompletedProcess[str]:
+    """That loads what it needs by itself."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pipeline.cli", *arguments],
@@ -154,8 +153,7 @@ def test_workers_die_with_the_command(tmp_path):
         start_new_session=True,
     )
     trials = tmp_path / "o" / "trials.jsonl"
-    while process.poll() is None and (not trials.exists() or trials.read_text().count("\n") < 2):
-        pass
+    eventually(lambda: process.poll() is not None or (trials.exists() and trials.read_text().count("\n") >= 2))
     process.kill()
     process.wait()
     assert everybody_gone(process.pid)
@@ -163,10 +161,7 @@ def test_workers_die_with_the_command(tmp_path):
 
 def everybody_gone(group: int) -> bool:
     """Whether all processes of a group end soon; the helper of a killed process may outlive it by a moment."""
-    deadline = time.monotonic() + 60
-    while group_members(group) and time.monotonic() < deadline:
-        pass
-    return not group_members(group)
+    return bool(eventually(lambda: not group_members(group)))
 
 
 def group_members(group: int) -> list[str]:
@@ -183,6 +178,7 @@ def group_members(group: int) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):
     """Killed for real in the middle, started again: every file equals that of an undisturbed run."""
     component("matplotlib")
@@ -193,8 +189,7 @@ def test_quick_ring_is_resumed_after_a_kill_and_gives_the_same_bytes(tmp_path):
         [*command, "--out", str(broken), "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     )
     trials = broken / "trials.jsonl"
-    while process.poll() is None and (not trials.exists() or trials.read_text().count("\n") < 4):
-        pass
+    eventually(lambda: process.poll() is not None or (trials.exists() and trials.read_text().count("\n") >= 4))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     done_before = trials.read_text().count("\n")

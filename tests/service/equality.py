@@ -10,8 +10,8 @@ import soundfile
 from pipeline.service.state import StateDirectory
 from pipeline.service.verify import Verdict, chosen_run, recordings, verify
 from pipeline.sinks.journal import Journal
+from tests.forked import gemmed
 from tests.service.live import Running, settings, simulated_sound
-from tests.test_cli import gemmed
 
 _CHUNK_SECONDS = 0.7
 _OF_THE_RUN = ("id", "run", "time", "recording", "model", "started_at", "troubles", "trained_on")

@@ -35,8 +35,8 @@ from pipeline.sinks._schema import MIGRATIONS
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore, Spool
 from pipeline.training.model import Model
+from tests.forked import ROOT
 from tests.service.live import PATIENCE, Event, Running
-from tests.test_cli import ROOT
 
 RATE_HZ = 4000
 PLENTY, LITTLE = "1 GB", "1 MB"

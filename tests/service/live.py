@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.simulation import Site, record
 from pipeline.simulation.faults import FaultPlan, parse_kinds
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 Event = dict[str, Any]
 
 
@@ -98,12 +98,14 @@ class Running:
         self.process.stdin.flush()
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
-        """Wait for an event; fails if the daemon ends before, or takes too long."""
+        """Wait for an event; fails if the daemon ends before, or takes too long, whatever else it tells meanwhile."""
+        within = 3 * PATIENCE
+        deadline = time.monotonic() + within
         while True:
             try:
-                event = self._queue.get(timeout=PATIENCE)
+                event = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                raise AssertionError(f"not told within {PATIENCE} s; {self.errors.decode()}") from None
+                raise AssertionError(f"not told within {within} s; {self.errors.decode()}") from None
             assert event is not None, f"the daemon ended; {self.errors.decode()}"
             self.events.append(event)
             if wanted(event):

@@ -11,8 +11,8 @@ import numpy as np
 from pipeline.service.assembly import Choices, warmed_chain, whole_chain
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.training.model import Model
+from tests.forked import ROOT
 from tests.service.conftest import ALPHA
-from tests.test_cli import ROOT
 
 DECIDES = """
 import json, sys

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.service import companion as companion_module
 from pipeline.service.companion import Companion
 from pipeline.service.settings import Settings, Storage, Token, Web
-from tests.web.conftest import until
+from tests.conftest import PATIENCE, eventually
 
 # Writes what it is told, a line each, and its own number; ends as it is told to.
 LISTENER = """
@@ -36,6 +37,7 @@ def companion(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     token = Token(name="anna", hash="sha256:" + "0" * 64)
     settings = Settings(storage=Storage(directory=tmp_path), web=Web(address="127.0.0.1:9999", tokens=(token,)))
+    monkeypatch.setattr(companion_module, "_STOP_SECONDS", PATIENCE)
     made = Companion("listener_of_tests", settings, "run-1")
     yield made
     made.stop()
@@ -55,7 +57,7 @@ def told(directory: Path, companion: Companion, wanted, snapshot: dict | None = 
         lines = written(directory)
         return lines if wanted(lines) else None
 
-    return until(answered, "it writes what is wanted")
+    return eventually(answered, "it writes what is wanted")
 
 
 def started(lines: list) -> list[int]:
@@ -121,7 +123,7 @@ def test_it_is_gone_when_its_daemon_was_killed(tmp_path, companion):
         "while True:\n    one.tell(b'{}'); time.sleep(0.02)\n"
     )
     daemon = subprocess.Popen([sys.executable, "-c", script])
-    until(lambda: {} in written(tmp_path), "it is told something")
+    eventually(lambda: {} in written(tmp_path), "it is told something")
     daemon.kill()
     daemon.wait()
-    until(lambda: "gone" in written(tmp_path), "it is gone")
+    eventually(lambda: "gone" in written(tmp_path), "it is gone")

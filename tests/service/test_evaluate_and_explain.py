@@ -9,9 +9,9 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from tests.conftest import component
+from tests.forked import gemmed
 from tests.service.conftest import ALPHA, ARRAY, rows
 from tests.service.test_replay import decided
-from tests.test_cli import gemmed
 
 
 @pytest.fixture(scope="module")

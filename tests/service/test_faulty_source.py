@@ -19,7 +19,7 @@ from tests.conftest import free_port
 from tests.service.live import PATIENCE, Running, settings
 
 RATE, SENSORS = 2000, 4
-HASTY = 'stuck = "0.5 s"\nretry_first = "0.05 s"\nretry_most = "0.2 s"\ntick = "0.1 s"'
+HASTY = 'stuck = "30 s"\nretry_first = "0.05 s"\nretry_most = "0.2 s"\ntick = "0.1 s"'
 DROP = '[buffer]\noverload = "drop_oldest"'
 
 
@@ -53,6 +53,11 @@ def stored(directory: Path) -> list[np.ndarray]:
     return found
 
 
+def ticked_at(daemon: Running, sample: int) -> None:
+    """Wait until nothing comes after so much sound."""
+    daemon.until(lambda event: event["type"] == "tick" and event["start_sample"] == sample)
+
+
 def require_replayable(directory: Path) -> None:
     """All that was told comes out again, gaps and ticks included."""
     state = StateDirectory(directory / "state")
@@ -82,7 +87,7 @@ def test_a_peer_that_is_late_goes_away_and_comes_back(tmp_path):
                 gap = daemon.told("gap")
                 peer.sendall(second[100:].tobytes())
                 end = gap["stop_sample"] + len(second)
-                daemon.until(lambda event: event["type"] == "tick" and event["start_sample"] == end)
+                ticked_at(daemon, end)
                 assert "was away" in gap["reason"]
                 assert gap["start_sample"] == len(first)
                 assert gap["stop_sample"] > gap["start_sample"]
@@ -97,7 +102,8 @@ def test_a_peer_that_is_late_goes_away_and_comes_back(tmp_path):
 
 def test_a_peer_that_is_silent_is_called_again(tmp_path):
     """Connected, but nothing comes: ticks, a word of trouble, another call."""
-    with server() as listening, Running(tcp(tmp_path, listening.getsockname()[1])) as daemon:
+    source = HASTY.replace("30 s", "2 s")
+    with server() as listening, Running(tcp(tmp_path, listening.getsockname()[1], source=source)) as daemon:
         with listening.accept()[0]:
             daemon.told("tick")
             trouble = daemon.told("source_trouble")
@@ -144,17 +150,17 @@ def test_over_a_line_it_is_tried_again(tmp_path):
 def test_too_much_is_lost_counted_and_over_when_it_is_over(tmp_path):
     """As fast as the line takes it, into a second of memory: blocks and gaps tile, and the count is exact."""
     more = f'{DROP}\nlength = "1 s"\n[training]\nenabled = false'
-    config = tcp(tmp_path, port := free_port(), source=HASTY.replace("0.5 s", "30 s"), more=more)
+    config = tcp(tmp_path, port := free_port(), more=more)
     flood, calm = noise(3600.0), noise(1.0, 9)
     with server(port) as listening, Running(config) as daemon, listening.accept()[0] as peer:
         peer.sendall(flood.tobytes())
         gap = daemon.told("gap")
         assert gap["reason"].startswith("overload")
-        daemon.told("tick")  # all of it was heard or lost
+        ticked_at(daemon, len(flood))  # all of it was heard or lost
         before = daemon.count("gap")
         for start in range(0, len(calm), RATE // 10):
             peer.sendall(calm[start : start + RATE // 10].tobytes())
-            daemon.told("tick")  # as slowly as it comes from an array
+            ticked_at(daemon, len(flood) + start + RATE // 10)  # as slowly as it comes from an array
         assert daemon.count("gap") == before
         daemon.process.terminate()
         assert daemon.wait() == 0
@@ -182,7 +188,7 @@ def test_a_thread_that_hangs_does_not_keep_it_from_stopping(tmp_path, seconds):
     with Running(settings(tmp_path, model=None, rate_hz=RATE)) as daemon:
         daemon.feed(noise(seconds).tobytes())
         heard = round(seconds * RATE)
-        daemon.until(lambda event: event["type"] == "tick" and event["start_sample"] == heard)
+        ticked_at(daemon, heard)
         began = time.monotonic()
         daemon.process.terminate()
         assert daemon.process.wait(PATIENCE) == 0

@@ -20,6 +20,7 @@ from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote
 from pipeline.training.gate import Gate, scores
 from pipeline.training.model import Model
+from pipeline.workers import ThisProcess
 
 RATE = 4000
 SITE = Site(seed=2, rate_hz=RATE, duration_seconds=4.5)
@@ -63,11 +64,11 @@ def examples(sound: dict[int, list[Cepstra]], numbers: Collection[int], wrong: C
 
 @pytest.fixture(scope="module")
 def champion(sound) -> Model:
-    return learn_validated(examples(sound, GIVEN), LEARNING, jobs=None)
+    return learn_validated(examples(sound, GIVEN), LEARNING, engine=ThisProcess())
 
 
 def contest(learned_from: Examples, champion: Model) -> tuple[Model, dict]:
-    challenger = learn_validated(learned_from, LEARNING, jobs=None)
+    challenger = learn_validated(learned_from, LEARNING, engine=ThisProcess())
     honest, opposed = (judge_honestly(learned_from, one) for one in (challenger, champion))
     return challenger, Gate().judge(challenger, honest, champion, opposed)
 

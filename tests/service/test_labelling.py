@@ -24,6 +24,7 @@ from pipeline.service.labelling import (
 )
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.training.passages import Stretch, current_labels
+from tests.forked import gemmed
 
 RATE = 1000
 NIGHT, DAY = datetime(2026, 5, 1, 2, 0, tzinfo=UTC), datetime(2026, 5, 1, 8, 0, tzinfo=UTC)
@@ -67,6 +68,16 @@ def test_the_latest_word_counts_and_every_word_is_kept(journal):
     assert given == [("human", None), ("human_animal", None), (None, number), (None, second)]
 
 
+def test_what_people_wrote_is_shown_as_it_is(journal, tmp_path):
+    """Brackets are no commands to the terminal."""
+    moment = Moment("run-0001", 0, 10 * RATE)
+    give(journal, moment, Given("human", "[bold]me", "see [/mail]"))
+    done = gemmed("label", "--list", "--state", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "[bold]me" in done.stdout
+    assert "see [/mail]" in done.stdout
+
+
 def test_a_label_reaches_as_far_as_was_heard(journal):
     """By the end of a recording that is finished, or by the last that was told of one that is not."""
     give(journal, Moment("run-0001", 3599 * RATE, 4000 * RATE), ME)
@@ -96,6 +107,20 @@ def test_a_label_saves_its_sound(journal):
 def test_a_label_for_what_was_not_heard_is_refused(journal, moment, message):
     with pytest.raises(UsageError, match=message):
         give(journal, moment, ME)
+    assert journal.rows("SELECT * FROM labels") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--from", "0", "--to", "inf"), "--to=inf must be a finite number of seconds; for example 12.5"),
+        (("--from", "nan", "--to", "1"), "--from=nan must be a finite number of seconds; for example 12.5"),
+        (("--at", "-60s", "--for", "inf"), "--for=inf must be a finite number of seconds; for example 12.5"),
+    ],
+)
+def test_a_label_without_an_end_is_refused(journal, tmp_path, options, told):
+    done = gemmed("label", "human", *options, "--state", str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, f"gemmed: {told}\n")
     assert journal.rows("SELECT * FROM labels") == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from threading import Event, current_thread, main_thread
@@ -177,9 +178,10 @@ def test_ticks_come_from_outside_a_thread_that_hangs():
 
     first = [STARTED, numbered(0, 100), late, numbered(100, 999)]
     way = door(first, [STARTED, numbered(100, 50), lambda: more.wait(PATIENCE), numbered(150, 60)])
-    with live(way) as source:
-        facts = hear(source, lambda fact: isinstance(fact, SourceTrouble))
-        ticks = of(Tick, facts)
+    with live(way, patience=replace(HASTY, stuck_seconds=2.0)) as source:
+        facts = hear(source, lambda fact: isinstance(fact, Block))
+        facts += (silence := hear(source, lambda fact: isinstance(fact, SourceTrouble)))
+        ticks = of(Tick, silence)
         assert ticks
         assert {tick.sample for tick in ticks} == {100}
         assert [tick.waited_seconds for tick in ticks] == sorted(tick.waited_seconds for tick in ticks)

@@ -24,9 +24,10 @@ from pipeline.service.decisions import DecisionFile, read_events
 from pipeline.service.replay import Replay, replay
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.training.model import Model
-from pipeline.workers import progress_bar
+from pipeline.workers import ThisProcess, progress_bar
+from tests.conftest import eventually
+from tests.forked import ROOT, gemmed
 from tests.service.conftest import ALPHA
-from tests.test_cli import ROOT, gemmed
 
 CHOICES, SAME = Choices(alpha=ALPHA), ("--alpha", str(ALPHA))
 
@@ -44,7 +45,7 @@ def replayed(model: Path, recordings: Path, out: Path, *, block_samples=None, ch
     task = Replay(model, choices or CHOICES, block_samples=block_samples)
     listing = find_recordings(recordings)
     with DecisionFile(out, task.header(listing)) as file, progress_bar(Console(file=StringIO())) as bar:
-        replay(task, listing, file, jobs=1, bar=bar)
+        replay(task, listing, file, engine=ThisProcess(), bar=bar)
     return out
 
 
@@ -97,8 +98,7 @@ def test_killed_for_real_and_started_again(model, unseen, tmp_path):
     command = [sys.executable, "-m", "pipeline.cli", "replay", str(many), "--model", str(model), "--out", str(out)]
     command += SAME
     process = subprocess.Popen([*command, "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and (not out.exists() or out.read_bytes().count(b"recording_finished") < 2):
-        pass
+    eventually(lambda: process.poll() is not None or (out.exists() and out.read_bytes().count(b"_finished") > 1))
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert b"replay_finished" not in out.read_bytes()
@@ -244,6 +244,20 @@ def test_recordings_that_were_trained_on_are_marked(model, tmp_path):
     out = replayed(model, renamed, tmp_path / "o.jsonl")
     finished = [event for event in read_events(out) if event["type"] == "recording_finished"]
     assert [(one["recording"], one["trained_on"]) for one in finished] == [("holiday", True)]
+
+
+def test_names_are_shown_as_they_are(model, unseen, tmp_path):
+    """Brackets in them, or in a path, are no commands to the terminal."""
+    some = tmp_path / "some [day"
+    some.mkdir()
+    shutil.copy(unseen / "r003.wav", some / "[night] walk.wav")
+    (some / "[red]r009.wav").write_text("not audio")
+    out = tmp_path / "out [" / "day].jsonl"
+    out.parent.mkdir()
+    done = gemmed("replay", str(some), "--model", str(model), "--out", str(out))
+    assert done.returncode == 3, done.stderr
+    for name in ("[night] walk", "[red]r009.wav", str(out)):
+        assert name in done.stdout
 
 
 def test_other_sound_of_the_same_name_is_another_replay(decisions, model, unseen, tmp_path):

@@ -23,8 +23,8 @@ from pipeline.simulation.scene import record
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore, Spool
 from pipeline.training.model import Model, Refusal
+from tests.forked import ROOT
 from tests.service.conftest import ARRAY
-from tests.test_cli import ROOT
 
 RATE = 4000
 SITE = {

@@ -11,12 +11,14 @@ from typing import Any
 from pipeline.events import Notice, NoticeKind
 from pipeline.service import learning
 from pipeline.service.learning import Learning, Swap
+from pipeline.service.registry import Registry
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from tests.service.conftest import ARRAY
 
-PATIENCE = 90.0
+PATIENCE = 600.0
+"""What learns has only the time that others leave."""
 
 
 def settings(directory: Path) -> Settings:
@@ -74,6 +76,18 @@ def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatc
         kinds = [event.type for event in journal.events()]
     assert kinds.count("model_promoted") == 1
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_nothing_is_started_after_the_daemon_stopped(tmp_path):
+    """The thread that looks may be in the middle of it when the daemon stops."""
+    state = StateDirectory(tmp_path / "state")
+    state.create()
+    with Journal(state.journal) as journal:
+        retraining = learning.Retraining(state, "a run")
+        retraining.stop()
+        assert not list(retraining.look(journal, Registry(state.models, journal, run="a run"), settings(state.path)))
+    assert (state.path / "retraining.json").exists(), "it was about to start"
+    assert not retraining.running
 
 
 def test_a_bad_label_file_does_not_end_learning(tmp_path):

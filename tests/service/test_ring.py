@@ -55,7 +55,7 @@ class Reader:
         return fact is not None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(capacity=st.integers(1, 100), script=st.lists(PUTS, max_size=60))
 def test_whatever_is_put_comes_out_aligned_or_as_a_gap(capacity, script):
     """In any cuts and masks; what is lost is counted to the sample, and nothing else moves."""
@@ -88,7 +88,7 @@ def test_whatever_is_put_comes_out_aligned_or_as_a_gap(capacity, script):
     assert [(place, fact.where) for place, fact in reader.others] == others
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     capacity=st.integers(1, 80),
     sizes=st.lists(st.tuples(st.integers(1, 200), MASKS), max_size=12),

@@ -185,12 +185,13 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         (
             'path = "x"',
             "line 1: path is not known; known are array, source, buffer, decisions, storage, labels, training, web, "
-            "mqtt, webhook, log",
+            "mqtt, webhook, broker, publish, log",
         ),
         ("storage = 3", "line 1: storage = 3 must be a table; write [storage] and its settings below"),
         (
             '[source]\nkind = "sondcard"',
-            'line 2: source.kind = "sondcard" must be one of simulated, pcm, soundcard, folder; write one of them',
+            'line 2: source.kind = "sondcard" must be one of simulated, pcm, soundcard, folder, stream; write one of '
+            "them",
         ),
         ('[source]\nkind = "folder"', 'source.path is missing; write path = "..." below [source]'),
         (

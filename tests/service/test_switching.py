@@ -8,27 +8,34 @@ import numpy as np
 import pytest
 
 from pipeline.conditions import Cause, State
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, StateError
 from pipeline.events import (
     Block,
     Decision,
     FaultClosed,
     FaultOpened,
     Gap,
+    Labelled,
     ModelChanged,
+    Paced,
     RecordingFinished,
     RecordingStarted,
     Role,
+    Span,
     StateChanged,
+    Tick,
     TrustChanged,
 )
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.switching import Hearing, Switching
 from pipeline.simulation.options import site_of
 from pipeline.simulation.scene import record
+from pipeline.sinks.jsonl import EventLines
+from pipeline.snapshots import restore, snapshot
 from pipeline.training.model import Model
+from pipeline.training.shadow import Shadow
 from tests.service.conftest import ALPHA
-from tests.stages.laws import bits, cut, fed, same
+from tests.stages.laws import bits, check_goes_on_from_its_state, cut, fed, pushed, same
 
 RATE, SENSORS = 4000, 4
 STARTED = RecordingStarted("r", RATE, tuple("1234"))
@@ -59,8 +66,8 @@ def sound() -> np.ndarray:
 def models(model) -> dict[str, Model]:
     """Two that hear alike and decide differently, one that hears differently."""
     first = Model.load(model)
-    second = replace(first, machines=(None, *first.machines[1:]))
-    third = replace(first, settings=first.settings | {"n_mels": 20})
+    second = replace(first, machines=(None, *first.machines[1:]), identity="second")
+    third = replace(first, settings=first.settings | {"n_mels": 20}, identity="third")
     return {first.name: first, "second": second, "third": third}
 
 
@@ -166,6 +173,9 @@ def test_a_shadow_decides_about_the_same_segments_and_changes_nothing(models, fi
     pairs = []
 
     class Comparison:
+        def begin_recording(self) -> None:
+            pass
+
         def compare(self, champion: Decision, challenger: Decision, /) -> None:
             pairs.append((champion, challenger))
 
@@ -180,3 +190,134 @@ def test_a_shadow_decides_about_the_same_segments_and_changes_nothing(models, fi
     assert all(one.features.span == other.features.span for one, other in pairs)
     assert {other.roles[0] for _, other in pairs} == {Role.UNTRAINED}
     assert {other.roles[2] for _, other in pairs[-5:]} == {Role.MASKED}
+
+
+@pytest.mark.parametrize(("seconds", "segments"), [(2.0, 1), (3.5, 1), (4.0, 2)])
+def test_short_recordings_are_compared_one_after_the_other(models, first, sound, seconds, segments):
+    """Each counts with the segments that do not overlap in it; else a trial on short clips would never end."""
+    comparison, chain = Shadow(segments=1000, alpha=ALPHA), switching(models, first)
+    chain.shadow(models["second"], comparison)
+    for number in range(5):
+        chain.push(replace(STARTED, recording=str(number)))
+        for block in cut(sound[:, : int(seconds * RATE)], 1000):
+            chain.push(block)
+    assert comparison.verdict()["segments"] == 5 * segments
+
+
+@pytest.fixture(scope="module")
+def faulty() -> np.ndarray:
+    """A minute in which three sensors fail now and then; the last one is wired wrongly for a while."""
+    site = site_of(**SITE | {"seconds": 60.0, "faults": "all", "fault_share": "0.3,0.1,0,0", "fault_seconds": 5.0})
+    samples = record(site, 2, label="human").samples.copy()
+    samples[3, 2 * RATE : 12 * RATE] *= -1
+    return samples
+
+
+@pytest.fixture(scope="module")
+def story(models, faulty) -> list[object]:
+    """All that can happen to a chain: waiting, gaps, a slow device, an operator, labels, other models."""
+    first = next(iter(models))
+    label = models[first].classes[0]
+
+    def heard(start: int, stop: int, *, missing: int | None = None) -> list[Block]:
+        delivered = np.arange(SENSORS) != missing
+        return cut(faulty[:, start * RATE : stop * RATE], 1111, start=start * RATE, delivered=delivered)
+
+    return [
+        STARTED, Labelled(Span(0, 30 * RATE), label), *heard(0, 8), ModelChanged(8 * RATE, "unusual"),
+        *heard(8, 14), *(Tick(14 * RATE, float(n)) for n in range(1, 9)), *heard(14, 20),
+        *(Paced((20 + n) * RATE, 10.0, 5 * RATE) for n in range(3)), Gap(20 * RATE, 23 * RATE, "lost"),
+        *heard(23, 28, missing=1), TrustChanged(28 * RATE, np.array([False, True, True, True])), *heard(28, 36),
+        ModelChanged(36 * RATE, ""), *heard(36, 40), ModelChanged(40 * RATE, first), *heard(40, 50),
+        Gap(50 * RATE, 55 * RATE, "pause", recorded=False), *heard(55, 60),
+        replace(STARTED, recording="s"), *cut(faulty[:, 5 * RATE : 12 * RATE], 4444),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fleet(models) -> dict[str, Model]:
+    """With one that was never told what is usual: a recording goes on with what it began with."""
+    return models | {"unusual": replace(models["second"], usual=None, identity="unusual")}
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+def test_it_goes_on_elsewhere_from_its_snapshot(fleet, story, every):
+    """Killed again and again, each time on another machine: the same facts, lines and comparison, to the last bit."""
+    first = next(iter(fleet.values()))
+    expected, told, comparison = [], [], Shadow(segments=20, alpha=ALPHA)
+    whole, lines = switching(fleet, first), EventLines(told.append, model=first.name)
+    whole.shadow(fleet["second"], comparison)
+    for fact in story:
+        expected += whole.push(fact)
+    expected += whole.flush()
+    for fact in expected:
+        lines.observe(fact)
+
+    facts, told_on_the_way, relayed = [], [], Shadow(segments=20, alpha=ALPHA)
+    chain, observer = switching(fleet, first), EventLines(told_on_the_way.append, model=first.name)
+    chain.shadow(fleet["second"], relayed)
+    for number, fact in enumerate([*story, None]):
+        if number % every == 0:
+            state, counted = chain.snapshot(), snapshot(observer)
+            chain, observer = switching(fleet, first), EventLines(told_on_the_way.append, model="unknown")
+            relayed = chain.restore(state)
+            restore(observer, counted)
+            assert chain.snapshot() == state
+        made = chain.flush() if fact is None else chain.push(fact)
+        facts += made
+        for one in made:
+            observer.observe(one)
+
+    assert same(facts, expected)
+    assert told_on_the_way == told
+    assert relayed == comparison
+    assert comparison.verdict()["segments"] > 10
+    opened = {fact.cause for fact in of(FaultOpened, expected)}
+    assert len(opened) > 4
+    assert Cause.STALLED_RATE in opened
+    assert len(of(Decision, expected)) > 50
+    assert next(line["decisions"] for line in told if line["type"] == "recording_finished") > 50
+
+
+def test_a_whole_chain_goes_on_from_its_state(first, story):
+    """The law of all stages, for all of them in a row."""
+    facts = [fact for fact in story if not isinstance(fact, ModelChanged)]
+    check_goes_on_from_its_state(lambda: whole_chain(first, CHOICES), facts)
+
+
+def test_a_snapshot_is_small_and_stays_so(fleet, story):
+    """Half a megabyte at most for four sensors at 16,000 samples a second; here it is a quarter of these."""
+    chain, sizes = switching(fleet, next(iter(fleet.values()))), []
+    for fact in story[: story.index(next(fact for fact in story if isinstance(fact, Gap) and not fact.recorded))]:
+        chain.push(fact)
+        sizes.append(len(chain.snapshot()))
+    third = len(sizes) // 3
+    assert max(sizes) < 500_000 * RATE / 16_000
+    assert max(sizes[2 * third :]) < 1.1 * max(sizes[:third])
+
+
+def test_a_snapshot_of_other_settings_is_refused(models, first, sound):
+    """Other choices, another number of sensors, or something that is no chain."""
+    chain = switching(models, first)
+    pushed(chain, [STARTED, *cut(sound[:, : 3 * RATE], 4000)])
+    state = chain.snapshot()
+    with pytest.raises(StateError, match=r"other settings: masked was \[\], is \[1\]; use those"):
+        switching(models, first, replace(CHOICES, masked=(1,))).restore(state)
+    with pytest.raises(StateError, match="Chain in the place of Switching"):
+        switching(models, first).restore(whole_chain(first, CHOICES).snapshot())
+    with pytest.raises(StateError, match="damaged"):
+        switching(models, first).restore(state[:-1] + bytes([state[-1] ^ 1]))
+
+
+def test_a_shadow_that_cannot_be_stored_says_so(models, first):
+    class Comparison:
+        def begin_recording(self) -> None:
+            pass
+
+        def compare(self, champion: Decision, challenger: Decision, /) -> None:
+            pass
+
+    chain = switching(models, first)
+    chain.shadow(models["second"], Comparison())
+    with pytest.raises(StateError, match="Comparison cannot be stored"):
+        chain.snapshot()

@@ -17,8 +17,8 @@ from pipeline.service.validation import folds_of
 from pipeline.training.archive import read_archive, write_archive
 from pipeline.training.examples import Examples, RecordingNote
 from pipeline.training.model import Model, Refusal
+from tests.forked import gemmed
 from tests.service.conftest import ARRAY, rows
-from tests.test_cli import gemmed
 
 
 def train(recordings: Path, labels: Path, out: Path, *options: str):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPSConnection
 from typing import Any
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 CHANGE = {"X-Gemmed": "test", "Content-Type": "application/json"}
 
 

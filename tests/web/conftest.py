@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,12 @@ from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
-from tests.conftest import component, free_port, program
+from tests.conftest import component, eventually, free_port, network, program
 from tests.service.live import settings
 
 PATIENCE = 60.0
 ROOT = Path(__file__).parents[2]
 SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
-
-
-def until(found: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """Ask again and again until there is an answer."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.05)  # between two questions, not instead of an answer
-    raise AssertionError(f"{what}: not within {patience} s")
 
 
 def web_process(daemon: int) -> int:
@@ -63,13 +53,13 @@ class Dashboard:
 
     def start(self) -> None:
         self.launch()
-        until(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
+        eventually(lambda: self.answer("/api/v1/status").get("running"), "the daemon is up")
 
     def hear_all(self) -> None:
         """Run until there is nothing left to hear."""
         self.launch()
         assert self._process is not None
-        assert self._process.wait(3 * PATIENCE) == 0
+        assert self._process.wait(10 * PATIENCE) == 0
         self._process = None
 
     def launch(self) -> None:
@@ -95,7 +85,7 @@ class Dashboard:
             request = urllib.request.Request(self.url + path)
             if self.token:
                 request.add_header("Authorization", f"Bearer {self.token}")
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:
             error.close()
@@ -105,6 +95,16 @@ class Dashboard:
 
     def status(self) -> dict[str, Any]:
         return self.answer("/api/v1/status").get("status") or {}
+
+    def copy_state(self, to: Path) -> Path:
+        """As after a power failure at this moment: while it is copied, nothing changes and no file vanishes."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: all("T (stopped)" in (one / "status").read_text() for one in tasks.iterdir()))
+            return Path(shutil.copytree(self.state.path, to))
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def journal(self) -> Journal:
         return Journal(self.state.journal, read_only=True)
@@ -129,24 +129,43 @@ def dashboard(tmp_path_factory, model, other_models) -> Iterator[Dashboard]:
     made.start()
     try:
         made.register(*other_models)
-        until(lambda: made.status().get("decisions"), "the first decision")
+        eventually(lambda: made.status().get("decisions"), "the first decision")
         yield made
     finally:
         made.close()
 
 
+class Browser:
+    """One in which everything may take its time."""
+
+    def __init__(self, chromium: Any) -> None:
+        self._chromium = chromium
+
+    def new_context(self, **options: Any) -> Any:
+        context = self._chromium.new_context(**options)
+        context.set_default_timeout(1000 * PATIENCE)
+        return context
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """Debian's Chromium, which must not call anybody by itself."""
     sync_api = component("playwright.sync_api")
+    sync_api.expect.set_options(timeout=1000 * PATIENCE)
     options = [
         "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
         "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required",
     ]  # fmt: skip
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program("chromium"), args=options)
-        yield chromium
+        yield Browser(chromium)
         chromium.close()
+
+
+@pytest.fixture(autouse=True)
+def steady_network() -> Iterator[None]:
+    with network():
+        yield
 
 
 @pytest.fixture
@@ -190,7 +209,7 @@ class Alone:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=self.config.parent
             )
-        until(lambda: "the dashboard is open" in self.log or self.process.poll() is not None, "it is served")
+        eventually(lambda: "the dashboard is open" in self.log or self.process.poll() is not None, "it is served")
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -14,9 +14,8 @@ from typing import Any
 from pipeline.service.settings import read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.web.server import serve
-from tests.conftest import free_port
+from tests.conftest import eventually, free_port
 from tests.service.live import settings
-from tests.web.conftest import until
 
 
 class Served:
@@ -30,7 +29,7 @@ class Served:
         headers = {"Content-Type": "application/json", "X-Gemmed": "dashboard"}
         request = urllib.request.Request(self.url + path, data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -51,7 +50,7 @@ def served(directory: Path) -> Iterator[Served]:
     server.start()
     made = Served(f"http://127.0.0.1:{port}", StateDirectory(directory / "state"))
     try:
-        until(lambda: _answers(made), "the server is up")
+        eventually(lambda: _answers(made), "the server is up")
         yield made
     finally:
         gone.set()

@@ -15,10 +15,10 @@ from pipeline.service.address import days_left, doubts, encryption
 from pipeline.service.check import check
 from pipeline.service.settings import Web, read_settings
 from pipeline.service.tokens import hash_of, new_token
-from tests.conftest import program
-from tests.test_cli import gemmed
+from tests.conftest import eventually, program
+from tests.forked import gemmed
 from tests.web.asking import CHANGE, ask
-from tests.web.conftest import Alone, Dashboard, until
+from tests.web.conftest import Alone, Dashboard
 
 TOKEN = new_token()
 TOKENS = f'tokens = [{{name = "ada", role = "operator", hash = "{hash_of(TOKEN)}"}}]\n'
@@ -103,7 +103,7 @@ def past(tmp_path_factory) -> Dashboard:
     """The state directory of a daemon that ran and was stopped."""
     made = Dashboard(tmp_path_factory.mktemp("past"), None)
     made.start()
-    until(lambda: made.status().get("sample"), "some sound")
+    eventually(lambda: made.status().get("sample"), "some sound")
     made.stop()
     made.close()
     return made
@@ -133,7 +133,7 @@ def test_an_encrypted_dashboard(past, certificates, tmp_path):
             except ssl.SSLCertVerificationError:
                 return False
 
-        until(trusted, "the renewed certificate")
+        eventually(trusted, "the renewed certificate")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_check_tries_the_address(past, certificates, tmp_path):
 
 def test_without_a_daemon_one_sees_how_it_was(past, tmp_path):
     with Alone(tmp_path, past.state.path) as made:
-        answer = until(lambda: _with_status(made.port), "what was told last")
+        answer = eventually(lambda: _with_status(made.port), "what was told last")
         assert not answer["running"]
         assert answer["age_seconds"] > 0
         assert answer["status"]["sample"] > 0
@@ -237,8 +237,8 @@ def test_an_address_that_is_taken_is_told_and_tried_again(tmp_path):
     made = Dashboard(tmp_path, None)
     with socket.create_server(("127.0.0.1", made.port)):
         made.launch()
-        until(lambda: "is used by another process" in (tmp_path / "daemon.log").read_text(), "it says so")
-    until(lambda: made.answer("/api/v1/status").get("running"), "the dashboard is open after all")
+        eventually(lambda: "is used by another process" in (tmp_path / "daemon.log").read_text(), "it says so")
+    eventually(lambda: made.answer("/api/v1/status").get("running"), "the dashboard is open after all")
     made.close()
 
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from pipeline.service.tokens import hash_of, new_token
-from tests.conftest import component
+from tests.conftest import component, eventually
 from tests.web.asking import CHANGE
-from tests.web.conftest import Dashboard, until
+from tests.web.conftest import Dashboard
 
 STREAM = "/api/v1/stream"
 MAY_BE_503 = {"/healthz", "/readyz"}
@@ -29,7 +29,7 @@ def with_tokens(tmp_path_factory):
     made = Dashboard(tmp_path_factory.mktemp("tokens"), None, more=f"tokens = [{TOKENS}]\n")
     made.token = OPERATOR
     made.start()
-    until(lambda: made.status().get("sample"), "some sound")
+    eventually(lambda: made.status().get("sample"), "some sound")
     yield made
     made.close()
 
@@ -53,7 +53,6 @@ def examine(url: str, headers: dict[str, str], examples: int) -> set[int]:
             max_examples=examples,
             derandomize=True,
             database=None,
-            deadline=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

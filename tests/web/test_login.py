@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.service.tokens import hash_of, new_token
-from tests.conftest import component
-from tests.web.conftest import Alone, Dashboard, until
+from tests.conftest import component, eventually
+from tests.web.conftest import Alone, Dashboard
 
 OPERATOR, VIEWER = new_token(), new_token()
 TOKENS = ", ".join(
@@ -121,7 +121,7 @@ def test_the_login_works_on_a_phone_and_for_everybody(guarded, visit, scheme):
 def test_without_a_daemon_the_page_says_that_this_is_how_it_was(guarded, visit, tmp_path):
     past = Dashboard(tmp_path / "past", None)
     past.start()
-    until(lambda: past.status().get("sample"), "some sound")
+    eventually(lambda: past.status().get("sample"), "some sound")
     past.stop()
     past.close()
     with Alone(tmp_path, past.state.path) as made:

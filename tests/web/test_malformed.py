@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import eventually
 from tests.web.asking import ask, connected, rest, status_of
-from tests.web.conftest import Dashboard, until, web_process
+from tests.web.conftest import Dashboard, web_process
 
 WARM_UP, ALL = 2_000, 10_000
 BY_DESIGN = ("/healthz", "/readyz")
@@ -39,7 +40,7 @@ BODIES = [
 def attacked(tmp_path_factory):
     made = Dashboard(tmp_path_factory.mktemp("attacked"), None)
     made.start()
-    until(lambda: made.status().get("sample"), "some sound")
+    eventually(lambda: made.status().get("sample"), "some sound")
     yield made
     made.close()
 
@@ -150,7 +151,7 @@ def test_ten_thousand_malformed_requests_change_nothing(attacked):
     attack = Attack(port, ask(port, "/openapi.json").json)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(attack, range(WARM_UP)))
-        until(lambda: burden(process)["files"] < 60, "connections have ended")
+        eventually(lambda: burden(process)["files"] < 60, "connections have ended")
         before = burden(process)
         found += pool.map(attack, range(WARM_UP, ALL))
 
@@ -160,7 +161,7 @@ def test_ten_thousand_malformed_requests_change_nothing(attacked):
     assert {200, 400, 403, 404, 405, 415, 421, 422, 431} <= set(codes)
 
     assert web_process(attacked.pid) == process
-    until(lambda: burden(process)["files"] <= before["files"] + 5, "every connection was let go")
+    eventually(lambda: burden(process)["files"] <= before["files"] + 5, "every connection was let go")
     after = burden(process)
     assert after["threads"] <= before["threads"] + 5
     assert after["resident_kb"] <= before["resident_kb"] + 20_000

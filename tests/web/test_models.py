@@ -8,8 +8,7 @@ import pytest
 
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
-from tests.conftest import component
-from tests.web.conftest import until
+from tests.conftest import component, eventually
 from tests.web.served import served
 
 
@@ -51,13 +50,13 @@ def test_promotion_and_rollback_really_change_who_decides_by_keyboard_alone(mode
     page.keyboard.press("Enter")
     expect(page.locator(".deciding .big strong")).to_have_text(other)
     expect(page.locator(".models > .note")).to_contain_text(f"Model {other} decides now")
-    until(lambda: decides(dashboard, other), "the daemon decides by the new model")
+    eventually(lambda: decides(dashboard, other), "the daemon decides by the new model")
 
     page.locator(f"button:has-text('Roll back to {before}')").press("Enter")
     page.keyboard.type("it does not")
     page.keyboard.press("Enter")
     expect(page.locator(".deciding .big strong")).to_have_text(before)
-    until(lambda: decides(dashboard, before), "the daemon decides by the old model again")
+    eventually(lambda: decides(dashboard, before), "the daemon decides by the old model again")
     with dashboard.journal() as journal:
         told = [one.body for one in journal.events(types=["promotion_asked", "model_rolled_back"])]
     assert [(one["model"], one["why"]) for one in told] == [(other, "it hears better"), (before, "it does not")]
@@ -117,7 +116,7 @@ def test_before_there_is_a_model_the_page_says_what_comes(browser, tmp_path, exp
     StateDirectory(tmp_path / "state").create()
     Journal(tmp_path / "state" / "journal.sqlite").close()
     with served(tmp_path) as made:
-        page = browser.new_page()
+        page = browser.new_context().new_page()
         page.goto(f"{made.url}/models")
         expect(page.locator(".empty")).to_contain_text("There is no model yet")
         expect(page.locator(".empty")).to_contain_text("learned by itself")
@@ -126,4 +125,4 @@ def test_before_there_is_a_model_the_page_says_what_comes(browser, tmp_path, exp
         page.set_viewport_size({"width": 500, "height": 700})
         expect(page.locator(".chart > .empty")).to_have_css("width", re.compile(r"^4\d\d"))
         expect(page.locator(".empty")).to_contain_text("Nothing was heard yet")
-        page.close()
+        page.context.close()

@@ -12,7 +12,8 @@ import pytest
 
 from pipeline.sinks.journal import utc
 from pipeline.web.health import FRESH_SECONDS, health_of, readiness_of
-from tests.web.conftest import Dashboard, until
+from tests.conftest import eventually
+from tests.web.conftest import Dashboard
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -75,7 +76,7 @@ def test_files_may_take_their_time():
 
 def answer(url: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as found:
+        with urllib.request.urlopen(url, timeout=60) as found:
             return found.status, json.load(found)
     except urllib.error.HTTPError as error:
         with error:
@@ -91,7 +92,7 @@ def test_a_daemon_without_a_model_lives_but_is_not_ready(tmp_path):
     lonely = Dashboard(tmp_path, None)
     try:
         lonely.start()
-        until(lambda: lonely.status()["sample"] > 0, "sound")
+        eventually(lambda: lonely.status().get("sample", 0) > 0, "sound")
         assert answer(f"{lonely.url}/healthz")[0] == 200
         code, body = answer(f"{lonely.url}/readyz")
         assert (code, [reason["what"] for reason in body["reasons"]]) == (503, ["no model decides yet"])

@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.conftest import ARRAY
+from tests.conftest import ARRAY, eventually
 from tests.service.live import simulated_sound
-from tests.web.conftest import SIMULATED, Dashboard, until
+from tests.web.conftest import SIMULATED, Dashboard
+
+pytestmark = pytest.mark.soak  # what is on each page is tested by itself
 
 RATE, SECONDS = 4000, 240
 DROPPED = 'kind = "folder"\npath = "drop"\npattern = "{recording}_{time:%Y%m%dT%H%M%S}.wav"\nsettle = "0.2 s"'
@@ -46,7 +48,7 @@ def past(other_models) -> Iterator[Dashboard]:
             made.stop(signal.SIGTERM)
             made.config.write_text(made.config.read_text().replace(DROPPED, SIMULATED))
             made.start()
-            until(lambda: made.status().get("decisions"), "the first decision")
+            eventually(lambda: made.status().get("decisions"), "the first decision")
             yield made
         finally:
             made.close()
@@ -64,9 +66,11 @@ def heard(directory: Path) -> Dashboard:
     made = Dashboard(directory, None, source=DROPPED, more=LEARNED)
     try:
         made.start()
-        until(lambda: made.status().get("model"), "the first model")
+        # What learns has only the time that others leave.
+        eventually(lambda: made.status().get("model"), "the first model", within=600)
         shutil.move(file, directory / "drop" / file.name)
-        until(lambda: made.answer("/api/v1/events?types=recording_finished")["events"], "the recording is heard")
+        finished = "/api/v1/events?types=recording_finished"
+        eventually(lambda: made.answer(finished).get("events"), "the recording is heard", within=600)
     except BaseException:
         made.close()
         raise
@@ -86,7 +90,7 @@ def test_a_picture_of_every_page(name, browser, past, tmp_path):
         if path == "/timeline":
             page.click("button:has-text('10 min')")
         page.wait_for_selector(f"main :is({drawn})")
-        until(lambda: not page.query_selector_all("main .loading"), "everything is there")
+        eventually(lambda: not page.query_selector_all("main .loading"), "everything is there")
         page.wait_for_timeout(LISTEN_MS if path == "/" else DRAW_MS)
         picture = tmp_path / f"{name}.png"
         page.screenshot(path=picture)

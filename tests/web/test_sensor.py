@@ -17,7 +17,8 @@ import soundfile
 from pipeline.conditions import Cause
 from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
-from tests.web.conftest import SIMULATED, Dashboard, until
+from tests.conftest import eventually
+from tests.web.conftest import PATIENCE, SIMULATED, Dashboard
 from tests.web.looks import check_looks
 
 
@@ -27,8 +28,8 @@ def dashboard(tmp_path_factory, model):
     made = Dashboard(tmp_path_factory.mktemp("sensor"), model, source=f"{SIMULATED}\nspeed = 5")
     made.start()
     try:
-        until(lambda: explainable(made, 20), "twenty decisions of which the sound is kept")
-        until(lambda: known(made, 1), "a minute of history")
+        eventually(lambda: explainable(made, 20), "twenty decisions of which the sound is kept")
+        eventually(lambda: known(made, 1), "a minute of history")
         yield made
     finally:
         made.close()
@@ -54,7 +55,7 @@ def known(dashboard: Dashboard, sensor: int) -> list[dict[str, Any]]:
 
 def refused(dashboard: Dashboard, path: str) -> tuple[int, str]:
     try:
-        urllib.request.urlopen(dashboard.url + path, timeout=10)
+        urllib.request.urlopen(dashboard.url + path, timeout=PATIENCE)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)["error"]
@@ -62,7 +63,7 @@ def refused(dashboard: Dashboard, path: str) -> tuple[int, str]:
 
 
 def fetched(dashboard: Dashboard, path: str) -> tuple[np.ndarray, int]:
-    with urllib.request.urlopen(dashboard.url + path, timeout=30) as answer:
+    with urllib.request.urlopen(dashboard.url + path, timeout=PATIENCE) as answer:
         assert answer.headers["Content-Type"] == "audio/wav"
         return soundfile.read(io.BytesIO(answer.read()), dtype="float32", always_2d=True)
 
@@ -80,7 +81,7 @@ def test_an_explanation_finds_what_was_decided_by(dashboard, model):
         roles = [dashboard.answer(f"/api/v1/events/{number}")["roles"] for number in numbers or []]
         return numbers if any("masked" in one for one in roles) else None
 
-    numbers = until(some, "decisions without a sensor that is ill")
+    numbers = eventually(some, "decisions without a sensor that is ill")
     found = [explanation(dashboard, number) for number in numbers]
     assert [one["event"]["id"] for one in found] == numbers
     assert all(one["same"] is True and one["why_not"] is None for one in found)
@@ -165,7 +166,7 @@ def test_history_tells_every_fault_that_is_over(dashboard):
         with dashboard.journal() as journal:
             return [e.as_dict() for e in journal.events(types=["fault_closed"])]
 
-    (first, *_) = until(closed, "a fault that is over")
+    (first, *_) = eventually(closed, "a fault that is over")
     now = datetime.now(UTC)
     found = history(dashboard, first["sensor"], now - timedelta(hours=6), now + timedelta(hours=6))
     (fault,) = [one for one in found["faults"] if one["event"] == first["id"]]

@@ -1,4 +1,4 @@
-"""Clients that do nothing, very slowly. A real server, of which the patience is short."""
+"""Clients that do nothing, very slowly. A real server, of which the patience is short where that is tested."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pipeline.service.settings import Settings, Storage
 from pipeline.sinks.journal import Journal
 from pipeline.web import connections, security
 from pipeline.web.context import Context
-from tests.web.asking import ask, connected, rest, status_of
-from tests.web.conftest import until
+from tests.conftest import eventually
+from tests.web.asking import PATIENCE, ask, connected, rest, status_of
 
 
 @pytest.fixture
@@ -24,10 +24,8 @@ def server(tmp_path, monkeypatch):
 
     from pipeline.web.app import create_app
 
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
-    monkeypatch.setattr(security, "BODY_SECONDS", 0.3)
     Journal(tmp_path / "journal.sqlite").close()
     context = Context(Settings(storage=Storage(directory=tmp_path)))
     config = uvicorn.Config(
@@ -48,10 +46,10 @@ def server(tmp_path, monkeypatch):
 
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     yield listener.getsockname()[1], context, serving
     serving.should_exit = True
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     listener.close()
 
@@ -59,18 +57,21 @@ def server(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "begin", [b"", b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET / HTTP/1.1\r\nHost: local"]
 )
-def test_a_request_that_does_not_come_ends_the_connection(server, begin):
+def test_a_request_that_does_not_come_ends_the_connection(server, begin, monkeypatch):
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
     with connected(server[0]) as peer:
         peer.sendall(begin)
         assert rest(peer) == b""
 
 
-def test_drops_do_not_keep_it_open(server):
+def test_drops_do_not_keep_it_open(server, monkeypatch):
     """One header after the other, each in time, and never the last."""
     port, *_ = server
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
     with connected(port) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
-        until(lambda: _refuses(peer, b"X: y\r\n"), "nobody listens any more")
+        eventually(lambda: _refuses(peer, b"X: y\r\n"), "nobody listens any more")
+    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
     assert ask(port, "/login").code == 200
 
 
@@ -82,7 +83,8 @@ def _refuses(peer: socket.socket, text: bytes) -> bool:
     return False
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(server):
+def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch):
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.3)
     with connected(server[0]) as peer:
         peer.sendall(
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nX-Gemmed: 1\r\nContent-Type: application/json\r\n"
@@ -93,27 +95,30 @@ def test_a_body_that_does_not_come_is_not_waited_for(server):
     assert b"did not come within" in answer
 
 
-def test_an_answer_that_nobody_reads_ends_the_connection(server):
+def test_an_answer_that_nobody_reads_ends_the_connection(server, monkeypatch):
     """Else it would take the place of another for ever."""
     port, context, serving = server
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 3.0)  # long enough to see that the page is known
     context.live.status = {"much": "x" * 10_000_000}
     with connected(port) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in peer.recv(100)
-        until(lambda: context.live.pages == 1, "the page is known")
-        until(lambda: not context.live.pages, "the page is given up")
+        eventually(lambda: context.live.pages == 1, "the page is known")
+        eventually(lambda: not context.live.pages, "the page is given up")
         assert not serving.server_state.connections
 
 
-def test_more_connections_than_there_is_room_for_are_closed(server):
+def test_more_connections_than_there_is_room_for_are_closed(server, monkeypatch):
     """And there is room again at once when others have gone."""
     port, _, serving = server
-    peers = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(40)]
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(40)]
     ends = [rest(peer) for peer in peers]
     assert ends == [b""] * 40
     for peer in peers:
         peer.close()
+    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
     assert ask(port, "/login").code == 200
     assert len(serving.server_state.connections) <= 20
 
@@ -127,7 +132,7 @@ def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(s
 
     def slowly(*arguments, **named):
         begun.release()
-        assert end.wait(20)
+        assert end.wait(PATIENCE)
         return made(*arguments, **named)
 
     monkeypatch.setattr(timeline, "timeline", slowly)
@@ -135,8 +140,8 @@ def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(s
     with ThreadPoolExecutor(50) as pool:
         answers = [pool.submit(ask, port, "/api/v1/timeline") for _ in range(50)]
         try:
-            assert begun.acquire(timeout=20)
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=PATIENCE)
+            assert begun.acquire(timeout=PATIENCE)
             assert ask(port, "/api/v1/events").code == 200
             assert not begun.acquire(blocking=False)
         finally:

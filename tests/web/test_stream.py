@@ -19,10 +19,10 @@ from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.web.live import Live
 from pipeline.web.server import serve
-from tests.conftest import free_port
+from tests.conftest import awaited, eventually, free_port
 from tests.service.live import settings
 from tests.web.asking import Answer, ask
-from tests.web.conftest import PATIENCE, until
+from tests.web.conftest import PATIENCE
 
 
 @contextmanager
@@ -59,7 +59,9 @@ def first(messages, kind: str):
 def test_the_status_comes_at_once_and_moves_on(dashboard):
     with stream(dashboard) as messages:
         _, now, _ = first(messages, "status")
-        _, later, _ = first(messages, "status")
+        later = now
+        while later["sample"] == now["sample"]:  # a busy machine may say the same again
+            _, later, _ = first(messages, "status")
     assert later["sample"] > now["sample"]
     assert [sensor["sensor"] for sensor in now["sensors"]] == [1, 2, 3, 4]
 
@@ -79,7 +81,9 @@ def test_events_come_as_they_are_stored_each_once_and_in_order(dashboard):
 def test_who_was_away_gets_what_he_missed(dashboard):
     with dashboard.journal() as journal:
         known = journal.last_id
-    until(lambda: dashboard.status()["decisions"] > 0 and _newest(dashboard) > known + 2, "something happens meanwhile")
+    eventually(
+        lambda: dashboard.status().get("decisions") and _newest(dashboard) > known + 2, "something happens meanwhile"
+    )
     with stream(dashboard, **{"Last-Event-ID": str(known)}) as messages:
         _, events, _ = first(messages, "events")
     assert events[0]["id"] == known + 1
@@ -109,7 +113,7 @@ def test_the_same_recording_has_the_same_columns_live_and_afterwards(dashboard):
         _, heard, _ = first(messages, "columns")
     start, hop = heard["start_sample"], heard["hop"]
     path = f"/api/v1/spectrogram/{heard['recording']}?start={start}&stop={start + 2 * hop}"
-    kept = until(lambda: (found := dashboard.answer(path)) and not found["missing"] and found, "the sound is kept")
+    kept = eventually(lambda: (found := dashboard.answer(path)) and not found["missing"] and found, "the sound is kept")
     live = base64.b64decode(heard["data"])
     n_columns = len(live) // (4 * 64)
     stored = base64.b64decode(kept["data"])
@@ -121,30 +125,25 @@ def test_a_page_misses_nothing_from_the_moment_it_comes(tmp_path):
     """Also if it is the first one, and something happens before the daemon speaks again."""
     state = StateDirectory(tmp_path)
 
-    async def first_events(journal: Journal) -> bytes:
-        live = Live(state)
-        live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
-        telling = asyncio.create_task(live.run())
-        page = live.stream(after=None, spectrogram=False)
-        assert await anext(page) == b"retry: 1000\n\n"
-        journal.append([Entry("r", {"type": "tick"})])
-        live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
-        async with asyncio.timeout(PATIENCE):
-            async for told in page:
-                if b"event: events" in told:
-                    break
-        await page.aclose()
-        telling.cancel()
-        return told
-
-    def told() -> bytes:
+    async def first_events() -> bytes:
         with Journal(state.journal) as journal:
             journal.append([Entry("r", {"type": "tick"})])
-            return asyncio.run(first_events(journal))
+            live = Live(state)
+            live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
+            telling = asyncio.create_task(live.run())
+            page = live.stream(after=None, spectrogram=False)
+            assert await anext(page) == b"retry: 1000\n\n"
+            journal.append([Entry("r", {"type": "tick"})])
+            live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
+            async with asyncio.timeout(PATIENCE):
+                async for told in page:
+                    if b"event: events" in told:
+                        break
+            await page.aclose()
+            telling.cancel()
+            return told
 
-    # Elsewhere: a browser that other tests use has a loop in this thread.
-    with ThreadPoolExecutor(1) as pool:
-        assert b"id: 2\n" in pool.submit(told).result(PATIENCE)
+    assert b"id: 2\n" in awaited(first_events())
 
 
 def test_pages_that_cannot_be_told_anything_any_more_end_the_server(tmp_path):
@@ -160,7 +159,7 @@ def test_pages_that_cannot_be_told_anything_any_more_end_the_server(tmp_path):
     with ThreadPoolExecutor(1) as pool, ExitStack() as ends:
         ends.callback(over.set)
         serving = pool.submit(serve, read_settings(config), snapshots())
-        page = until(lambda: _opened(port, "/api/v1/stream?spectrogram=true"), "it is served")
+        page = eventually(lambda: _opened(port, "/api/v1/stream?spectrogram=true"), "it is served")
         with closing(page), pytest.raises(KeyError, match="recording"):
             serving.result(PATIENCE)
 
@@ -183,7 +182,7 @@ def test_sound_that_is_not_whole_yet_is_asked_for_again(dashboard):
         stop = start + seconds * second
         return ask(dashboard.port, f"/api/v1/sound/{status['recording']}?start={start}&stop={stop}&sensor=1")
 
-    until(lambda: sound(minute_ago, 1).code == 200, "the first second is kept")
+    eventually(lambda: sound(minute_ago, 1).code == 200, "the first second is kept")
     assert "max-age" in sound(minute_ago, 1).headers["cache-control"]
     reaching_beyond_now = sound(minute_ago, 119)
     assert (reaching_beyond_now.code, reaching_beyond_now.headers["cache-control"]) == (200, "no-cache")

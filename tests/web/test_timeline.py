@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
 from pipeline.sinks.journal import Entry, Journal
-from tests.conftest import component
-from tests.web.conftest import until
+from tests.conftest import component, eventually
+from tests.web.conftest import Dashboard
 
 CHART = ".timeline-chart"
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory, model) -> Iterator[Dashboard]:
+    """One that began just now, and that nobody else has killed."""
+    made = Dashboard(tmp_path_factory.mktemp("timeline"), model)
+    try:
+        made.start()
+        eventually(lambda: made.status().get("decisions"), "the first decision")
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture
@@ -110,8 +123,8 @@ def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect
     dashboard.stop(signal.SIGKILL)
     dashboard.start()
     # The process that served the pages of the killed one may have answered once more.
-    until(lambda: dashboard.status().get("run", killed) != killed, "the new one serves its pages")
-    until(lambda: dashboard.status().get("decisions"), "it decides again")
+    eventually(lambda: dashboard.status().get("run", killed) != killed, "the new one serves its pages")
+    eventually(lambda: dashboard.status().get("decisions"), "it decides again")
     page.goto("/timeline")
     page.click("text=10 min")
     page.wait_for_selector(f"{CHART} .listening .item")
@@ -124,7 +137,9 @@ def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect
 
 def test_missing_sound_shows_as_a_gap_and_differs_from_not_listening(timeline, dashboard, expect):
     page = timeline
-    heard = until(lambda: (now := dashboard.status()) and now["sample"] > 7 * now["rate_hz"] and now, "some seconds")
+    heard = eventually(
+        lambda: (now := dashboard.status()) and now["sample"] > 7 * now["rate_hz"] and now, "some seconds"
+    )
     status, stop = heard, heard["sample"] - heard["rate_hz"]
     place = {"recording": status["recording"], "start_sample": stop - 5 * status["rate_hz"], "stop_sample": stop}
     with Journal(dashboard.state.journal) as journal:
