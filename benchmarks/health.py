@@ -37,7 +37,7 @@ from pipeline.simulation import FAULTS, Episode, FaultPlan, Recording, Scene, Si
 from pipeline.simulation.scene import drawn_label
 from pipeline.stages import Chain, Health, Inspection, Measuring
 from pipeline.training.metrics import Rate, rate
-from pipeline.workers import finished
+from pipeline.workers import LocalEngine
 
 EXPECTED: dict[str, frozenset[Cause]] = {
     "dead": frozenset({Cause.FLAT, Cause.SILENT}),
@@ -425,8 +425,9 @@ def main() -> None:
     figures: dict[str, Any] = {}
     if n_scenes:
         work = partial(cases_of, kinds=options.faults.split(","))
-        done = finished(work, range(first, first + n_scenes), jobs=options.jobs)
-        found = dict(track(done, description="scenes", total=n_scenes))
+        with LocalEngine(options.jobs) as engine:
+            done = engine.finished(work, range(first, first + n_scenes))
+            found = dict(track(done, description="scenes", total=n_scenes))
         figures |= show_matrix([case for seed in sorted(found) for case in found[seed]])
     if hours:
         figures |= show_day(day, hours=hours, jobs=options.jobs)

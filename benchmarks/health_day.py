@@ -31,7 +31,7 @@ from pipeline.simulation import Site, draw_scene
 from pipeline.simulation.scene import converted, drawn_label
 from pipeline.simulation.weather import Weather
 from pipeline.stages import Chain, Health, Inspection, Measuring
-from pipeline.workers import finished
+from pipeline.workers import LocalEngine
 
 RATE_HZ, SENSORS = 2000, 4
 SCENE_SECONDS, FADE_SECONDS, SCENES_PER_HOUR = 240, 0.1, 15
@@ -161,11 +161,12 @@ def watched(seed: int, *, hours: int, jobs: int) -> Watched:
 def _in_order(seed: int, hours: int, jobs: int) -> Iterator[tuple[int, Hour]]:
     waiting: dict[int, Hour] = {}
     turn = 0
-    for number, hour in finished(partial(hour_of, seed=seed), range(hours), jobs=jobs):
-        waiting[number] = hour
-        while turn in waiting:
-            yield turn, waiting.pop(turn)
-            turn += 1
+    with LocalEngine(jobs) as engine:
+        for number, hour in engine.finished(partial(hour_of, seed=seed), range(hours)):
+            waiting[number] = hour
+            while turn in waiting:
+                yield turn, waiting.pop(turn)
+                turn += 1
 
 
 def show_day(seed: int, *, hours: int, jobs: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from pipeline.reproduction.footsteps import full_plan, quick_plan
 from pipeline.reproduction.footsteps_report import FootstepResults
 from pipeline.reproduction.footsteps_run import run_footsteps, summary
 from pipeline.reproduction.methods import JOINT
+from pipeline.workers import LocalEngine
 
 Floats = NDArray[np.float64]
 
@@ -168,7 +169,8 @@ def main() -> None:
             if options.quick
             else full_plan(options.splits or 6, options.seed, own)
         )
-        report(run_footsteps(plan, out, jobs=options.jobs, restart=False))
+        with LocalEngine(options.jobs) as engine:
+            report(run_footsteps(plan, out, engine=engine, restart=False))
 
 
 if __name__ == "__main__":
