@@ -19,6 +19,7 @@ from pipeline.errors import StorageError
 from pipeline.sinks._schema import MIGRATIONS, SCHEMA_VERSION
 
 _BUSY_SECONDS = 10.0
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PAGES_PER_CHECKPOINT = 4000
 Row = dict[str, Any]
@@ -340,7 +341,14 @@ def _told(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         damaged = code in _DAMAGED or (not code and "malformed" in str(error))
-        cure = "the next start of gemmed run moves it aside" if damaged else "make space, check the disk and its rights"
-        raise StorageError(f"{path} cannot be used: {error}; {cure}", damaged=damaged) from error
+        raise StorageError(f"{path} cannot be used: {error}; {_cure(code, damaged)}", damaged=damaged) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {error.strerror}; check the disk and its rights") from error
+
+
+def _cure(code: int, damaged: bool) -> str:
+    if damaged:
+        return "the next start of gemmed run moves it aside"
+    if code in _BUSY:
+        return f"another program has been writing to it for {_BUSY_SECONDS:g} s; if it hangs, end it"
+    return "make space, check the disk and its rights"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -49,6 +50,15 @@ class Forwarding:
 
     def tell(self, **status: object) -> None:
         self._socket.send(json.dumps({"status": STATUS | status, "last_id": 0}).encode())
+
+    def freeze(self, journal: Journal) -> None:
+        """Not while it writes: it would keep the journal locked."""
+        with journal.transaction():
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitpid(self.process.pid, os.WUNTRACED)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()
@@ -123,11 +133,11 @@ def test_every_event_arrives_in_order_although_the_broker_is_killed_twice(broker
             subscriber.until(lambda seen=seen: len(subscriber.events()) >= seen + 60)
             broker.kill()
             # Nobody is told anything before the subscriber is there again: what it missed it could not know of.
-            forwarding.process.send_signal(signal.SIGSTOP)
+            forwarding.freeze(journal)
             tell(journal, 100)
             broker.start()
             subscriber.until(lambda round_=round_: subscriber.subscriptions == round_ + 1)
-            forwarding.process.send_signal(signal.SIGCONT)
+            forwarding.thaw()
         (last,) = tell(journal, 1)
         subscriber.until(has(subscriber, last))
         assert first_occurrences(subscriber, last) == stored_after(journal, before, last)

@@ -54,6 +54,15 @@ def test_ids_of_removed_events_are_not_given_again(path):
         assert journal.append([entry(0)]) == [EVENTS + 1]
 
 
+def test_one_that_another_program_holds_says_so(path, monkeypatch):
+    """Neither the disk nor its rights are to blame."""
+    monkeypatch.setattr("pipeline.sinks.journal._BUSY_SECONDS", 0.05)
+    with Journal(path) as holder, Journal(path) as waiting, holder.transaction():
+        with pytest.raises(StorageError, match=r"locked; another program has been writing to it for 0\.05 s") as caught:
+            waiting.append([entry(0)])
+        assert not caught.value.damaged
+
+
 def test_a_journal_of_the_future_is_left_alone(path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
