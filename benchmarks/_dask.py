@@ -1,4 +1,4 @@
-"""What it costs that a cluster does the work, and not a process of this machine."""
+"""What it costs that a cluster replays recordings, and not a process of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.training.learn import learn
 from pipeline.workers import Engine, LocalEngine
 
 
-def dask_overhead_ratio(*, n_recordings: int = 24, repeats: int = 3) -> float:
+def replay_overhead_ratio(*, n_recordings: int = 24, repeats: int = 3) -> float:
     """Seconds for a recording by a worker with one thread, over those by a process of this machine.
 
     Both do the same replay in turns; the median of some. Counted from the first result on: the one has to start a

@@ -5,12 +5,12 @@
 A real nats-server and the benchmark share one core, `gemmed fleet run` with one worker has the other to itself. Four
 sensors at 16 kHz, simulated, with failing sensors, in messages of half a second as `gemmed publish` sends them.
 
-First a backlog is decided about as fast as it goes: seconds of sound per second are the arrays whose backlog one core
-works off; the same by a Dask worker, and by the same chain without a broker. Then so many arrays are published in real
-time, and a tenth more or less each time until the most are found that one core keeps up with: at the end of a run the
-lag, from the moment a message was stored to the moment the decisions that it completed were, is below a second. Then
-50, 90 and 110 % of that many. Then one of two workers is killed. At last the broker alone: megabytes per second in and
-out.
+First recordings are replayed, a task each, by a Dask worker and by a process. Then a backlog is decided about as fast
+as it goes: seconds of sound per second are the arrays whose backlog one core works off; the same by a Dask worker, and
+by the same chain without a broker. Then so many arrays are published in real time, and a tenth more or less each time
+until the most are found that one core keeps up with: at the end of a run the lag, from the moment a message was stored
+to the moment the decisions that it completed were, is below a second. Then 50, 90 and 110 % of that many. Then one of
+two workers is killed. At last the broker alone: megabytes per second in and out.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._dask import replay_overhead_ratio
 from benchmarks.daemon import RATE, SENSORS, SITE, learn, sound
 from benchmarks.report import finish, show
 from pipeline.events import Block, RecordingEnded, RecordingStarted
@@ -321,6 +322,7 @@ def measured(directory: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     (model,) = (path for path in (directory / "state" / "models").iterdir() if path.is_dir())
     backlog, live = parcels(chosen.backlog), parcels(chosen.seconds)
     alone = chain_alone(Model.load(model), backlog)
+    replayed = replay_overhead_ratio()
     sent = [packed(parcel) for parcel in backlog]
     on_core(OUR_CORE)()
     with broker_running(directory / "broker") as access:
@@ -339,12 +341,13 @@ def measured(directory: Path, chosen: argparse.Namespace) -> dict[str, Any]:
         longer = [packed(parcel) for parcel in parcels(_DEATH_SECONDS)]
         recovered = recovery_seconds(trial("death", max(4, round(0.25 * live_arrays))), longer)
         into, out = broker_megabytes_per_second(access)
-    _show(live_arrays, local, by_dask, alone, tried, shares, recovered, into, out)
+    _show(live_arrays, local, by_dask, alone, tried, shares, recovered, into, out, replayed)
     return {
         "arrays_per_core": live_arrays,
         "backlog_arrays_per_core": round(local, 1),
         "backlog_arrays_per_core_dask": round(by_dask, 1),
         "dask_overhead_ratio": round(local / by_dask, 3),
+        "dask_replay_overhead_ratio": round(replayed, 3),
         "chain_alone_arrays_per_core": round(alone, 1),
         "fleet_overhead_ratio": round(alone / local, 3),
         "tried": [_rounded(found) for found in tried],
@@ -370,6 +373,7 @@ def _show(
     recovered: float,
     into: float,
     out: float,
+    replayed: float,
 ) -> None:
     show("Arrays (4 x 16 kHz) of one core, through the broker", ("how", "arrays"),
          [("kept up with in real time", live_arrays), ("whose backlog is worked off", local),
@@ -379,7 +383,8 @@ def _show(
          [(load, *found.values()) for load, found in lag_of])  # fmt: skip
     show("Else", ("what", "value"),
          [("seconds until arrays of a killed worker are decided for again", recovered),
-          ("MB/s into the broker, one connection", into), ("MB/s out of it", out)])  # fmt: skip
+          ("MB/s into the broker, one connection", into), ("MB/s out of it", out),
+          ("seconds for a replayed recording: a Dask worker, of those of a process", replayed)])  # fmt: skip
 
 
 def main() -> None:

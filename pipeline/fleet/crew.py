@@ -13,7 +13,8 @@ from threading import Lock, Thread
 from typing import Protocol
 
 from pipeline.errors import GemmedError
-from pipeline.fleet.hosting import Assignment, host
+from pipeline.fleet.hosting import host
+from pipeline.fleet.work import Assignment
 
 _LAST_WORDS_SECONDS = 5.0
 

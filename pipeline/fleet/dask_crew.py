@@ -11,7 +11,7 @@ from pipeline import __version__
 from pipeline.dask_engine import Tls, begin_for_long, connect
 from pipeline.errors import LinkError
 from pipeline.fleet.crew import Outcome, Task, outcome_of
-from pipeline.fleet.hosting import Assignment
+from pipeline.fleet.work import Assignment
 from pipeline.service.logs import log
 
 _RESULT_SECONDS = 1.0

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from pipeline.errors import GemmedError, LinkError, SettingsError, UsageError
 from pipeline.fleet.crew import Crew, Task
-from pipeline.fleet.hosting import Assignment, rest
+from pipeline.fleet.hosting import rest
 from pipeline.fleet.lease import Lease, LeaseLost, new_owner, owner_of
 from pipeline.fleet.models import ModelStore, usual_cache
 from pipeline.fleet.settings import RESERVED, ArrayOfFleet, Fleet
+from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Broker
 from pipeline.service.assembly import Choices
 from pipeline.service.logs import log

@@ -11,9 +11,9 @@ from typing import Any
 
 from pipeline.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.crew import Outcome, outcome_of
-from pipeline.fleet.hosting import Assignment
 from pipeline.fleet.models import ModelStore
 from pipeline.fleet.places import Places
+from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Broker
 from pipeline.service.assembly import Choices
 from pipeline.sources.files import FileSource

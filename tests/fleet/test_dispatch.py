@@ -17,9 +17,10 @@ from pipeline.errors import LinkError, ModelError, UsageError
 from pipeline.events import Block
 from pipeline.fleet.crew import Outcome, outcome_of
 from pipeline.fleet.dispatch import Dispatcher, dispatch
-from pipeline.fleet.hosting import HANDED_OVER, Assignment
+from pipeline.fleet.hosting import HANDED_OVER
 from pipeline.fleet.lease import owner_of
 from pipeline.fleet.settings import RESERVED, Fleet, read_fleet
+from pipeline.fleet.work import Assignment
 from pipeline.wire import unpacked
 from tests.conftest import eventually
 from tests.fleet.broker import Nats

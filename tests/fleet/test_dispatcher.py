@@ -13,10 +13,10 @@ from pipeline.fleet import dispatch as dispatching
 from pipeline.fleet.crew import LocalCrew, Outcome, _Given
 from pipeline.fleet.dask_crew import DaskCrew, _Submitted
 from pipeline.fleet.dispatch import Dispatcher, dispatch
-from pipeline.fleet.hosting import Assignment
 from pipeline.fleet.lease import Lease, owner_of
 from pipeline.fleet.places import Places
 from pipeline.fleet.settings import RESERVED, read_fleet
+from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Access, Broker
 from pipeline.training.model import Model
 from tests.conftest import eventually, free_port

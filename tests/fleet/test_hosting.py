@@ -16,6 +16,7 @@ from pipeline.fleet.hosting import HANDED_OVER, STOPPED
 from pipeline.fleet.lease import LeaseLost
 from pipeline.fleet.models import ModelStore
 from pipeline.fleet.wanted import Wanted
+from pipeline.fleet.work import taken_up
 from pipeline.service.assembly import Choices
 from pipeline.training.model import Model
 from pipeline.wire import VERSION, Parcel, packed
@@ -100,7 +101,7 @@ def test_one_who_does_not_know_of_another_writes_nothing(stage, sound, expected)
     eventually(lambda: stage.told("north"), every=0.1)
     with stage.broker() as broker:
         zombie = hosting._Hosting(first.assignment, broker, lambda: False, "zombie")
-        work = hosting._taken_up(first.assignment, broker, zombie._checkpoints, zombie._models)
+        work = taken_up(first.assignment, broker, zombie._checkpoints, zombie._models)
         # Meanwhile the one with the lease goes on.
         stage.publish("north", sound[len(sound) // 2 :])
         assert stage.decided("north", len(expected)) == expected

@@ -10,9 +10,10 @@ import pytest
 
 from pipeline.errors import SettingsError, SourceError
 from pipeline.events import RecordingStarted, SourceTrouble
-from pipeline.fleet.hosting import Assignment, host
+from pipeline.fleet.hosting import host
 from pipeline.fleet.models import ModelStore
 from pipeline.fleet.places import Places
+from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Broker
 from pipeline.service.live import Patience
 from pipeline.service.streamed import StreamedArray

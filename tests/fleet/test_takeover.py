@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from pipeline.events import Block, RecordingEnded, RecordingStarted, SourceTrouble
-from pipeline.fleet.hosting import Assignment, Work, _Hosting, _taken_up
+from pipeline.fleet.hosting import _Hosting
 from pipeline.fleet.lease import LeaseLost
 from pipeline.fleet.models import ModelStore
 from pipeline.fleet.places import Places
 from pipeline.fleet.wanted import Wanted
+from pipeline.fleet.work import Assignment, Work, taken_up
 from pipeline.jetstream import Broker, Message
 from pipeline.service.assembly import Choices
 from pipeline.sources.stream import Sorting, portions, sorted_facts
@@ -62,7 +63,7 @@ class Scene:
         return self.places.checkpoints(self.broker)
 
     def taken_up(self, **others) -> Work:
-        work = _taken_up(replace(self.assignment, **others), self.broker, self.checkpoints, self.models)
+        work = taken_up(replace(self.assignment, **others), self.broker, self.checkpoints, self.models)
         work.claim()
         work.keep(self.checkpoints)
         return work
