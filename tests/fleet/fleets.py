@@ -117,7 +117,11 @@ class FleetOfTest:
             return 0
 
     def expected(self) -> dict[str, Events]:
-        return {array: replayed(self.model, self.sound[array]) for array in self.arrays}
+        """Arrays with the same recordings decide the same: that is computed once."""
+        recordings = {array: tuple(sorted(os.listdir(self.sound[array]))) for array in self.arrays}
+        alike = {names: array for array, names in recordings.items()}
+        decided = {names: replayed(self.model, self.sound[array]) for names, array in alike.items()}
+        return {array: decided[recordings[array]] for array in self.arrays}
 
     def finish(self) -> None:
         """Wait until all is decided, and see that each array decided just what a replay of its sound decides, once."""

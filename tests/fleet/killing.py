@@ -24,7 +24,7 @@ class Story:
 
     def go_on(self) -> None:
         """Until something more is decided."""
-        eventually(lambda: self.fleet.n_told() > self._heard + N_ARRAYS // 2 or self._is_done())
+        eventually(lambda: self.fleet.n_told() > self._heard + N_ARRAYS // 2 or self._is_done(), every=0.25)
         self._heard = self.fleet.n_told()
 
     def _is_done(self) -> bool:
@@ -95,14 +95,14 @@ def survives_a_partition(tmp_path: Path, model: Path) -> None:
             cluster.worker(host=far.here)
             cluster.worker(host=far.there, inside=far.inside)
             fleet.run("--engine", "dask", "--scheduler", cluster.address, *tls_options(tls))
-            eventually(lambda: len(_owners(fleet)) == N_ARRAYS)
+            eventually(lambda: len(_owners(fleet)) == N_ARRAYS, every=0.5)
             before = _owners(fleet)
             assert len(set(before.values())) == 2
             for number, array in enumerate(fleet.arrays):
                 fleet.publish(array, inside=far.inside if number < 4 else ())
-            eventually(lambda: fleet.n_told() > N_ARRAYS)
+            eventually(lambda: fleet.n_told() > N_ARRAYS, every=0.25)
             far.cut()
-            eventually(lambda: len(set(_owners(fleet).values())) == 1 and len(_owners(fleet)) == N_ARRAYS)
+            eventually(lambda: _all_belong_to_one(_owners(fleet)), every=0.5)
             far.mend()
             fleet.finish()
 
@@ -113,6 +113,10 @@ def _owners(fleet: FleetOfTest) -> dict[str, str]:
         leases = fleet.places.leases(broker).all()
     owners = {array: json.loads(entry.value)["owner"] for array, entry in leases.items() if array in fleet.arrays}
     return {array: owner.rpartition(":")[0] for array, owner in owners.items()}
+
+
+def _all_belong_to_one(owners: dict[str, str]) -> bool:
+    return len(owners) == N_ARRAYS and len(set(owners.values())) == 1
 
 
 HAPPENINGS: list[str] = ["worker", "scheduler", "broker", "publisher", "dispatcher"]

@@ -40,7 +40,8 @@ from tests.service.live import PATIENCE, Event, Running
 
 RATE_HZ = 4000
 PLENTY, LITTLE = "1 GB", "1 MB"
-UNBRIDLED, BRISK = 0.0, 4.0
+HASTY, BRISK = 16.0, 4.0
+"""Much happens between two kills, and all of it can be verified in seconds."""
 _PASSAGES = 12
 _PASSING = ("decision", "tick", "paced", "trust_changed")
 """What the journal may forget, the oldest first, when it takes too much space."""
@@ -68,6 +69,9 @@ shadow = "4 s"
 worse = 0.99
 contamination = 0.99
 keep_models = 1000
+
+[web]
+enabled = false
 """
 
 
@@ -92,7 +96,7 @@ class Graveyard:
     def config(self) -> Path:
         return self.directory / "gemmed.toml"
 
-    def configure(self, *, budget: str = PLENTY, speed: float = UNBRIDLED) -> None:
+    def configure(self, *, budget: str = PLENTY, speed: float = HASTY) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._budget = budget
         self.was_short_of_space |= budget == LITTLE
@@ -100,8 +104,8 @@ class Graveyard:
 
     def kill(self, what: str, moment: Moment) -> None:
         """One life, until some seconds after a moment."""
-        # Full speed leaves little for a process of the lowest priority, such as learning.
-        self.configure(budget=self._budget, speed=BRISK if moment is around_promotion else UNBRIDLED)
+        # Haste leaves little for a process of the lowest priority, such as learning.
+        self.configure(budget=self._budget, speed=BRISK if moment is around_promotion else HASTY)
         daemon = Running(self.config)
         killer = Timer(moment(self, daemon), daemon.process.kill)
         killer.start()
