@@ -6,6 +6,7 @@ Each is forked off a process that does nothing else. What a command loads by its
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -68,6 +69,7 @@ def _server() -> subprocess.Popen[str]:
 def _serve() -> None:
     for name in _LOADED:
         __import__(name)
+    gc.freeze()  # or each child would go through all of it again at its end
     while line := sys.stdin.readline():
         asked = json.loads(line)
         if not (child := os.fork()):
