@@ -6,8 +6,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Tests start daemons, brokers and browsers, which need the cores as well: more of them at once take as long in sum.
-WORKERS ?= $(shell nproc)
+# Half of what tests do is wait: for daemons, brokers and browsers that they start.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Some machines forbid compiled files; hundreds of processes would each compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
 SOURCES := pipeline tests benchmarks fixtures
 
 .PHONY: run demo test lint types pytest soak screenshots clean
