@@ -20,6 +20,7 @@ from pipeline.service.state import StateDirectory
 from pipeline.service.status import status
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.jsonl import EVENT_TYPES
+from tests.conftest import eventually
 from tests.service.live import Running, settings
 from tests.sinks.broker import PATIENCE, Mosquitto, Subscriber
 from tests.sinks.receiver import serving
@@ -228,7 +229,8 @@ def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp
         subscriber.told("gemmed/whole/status", b"offline")
         with Running(config):
             subscriber.until(has(subscriber, stopped["id"]))
-    (output,) = status(StateDirectory(config.parent / "state"))["outputs"]
+            # What waits is counted when there is time for it.
+            (output,) = eventually(lambda: status(StateDirectory(config.parent / "state"))["outputs"])
     assert (output["target"], output["dropped"]) == ("mqtt", 0)
     told = {event["id"]: event for event in subscriber.events()}
     wanted = [event for event in running.events if event["id"] >= begin and event["type"] not in ("tick", "paced")]
