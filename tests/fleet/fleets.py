@@ -17,9 +17,8 @@ from pipeline.jetstream import Access, Broker
 from pipeline.service.assembly import Choices
 from pipeline.service.replay import Replay
 from pipeline.sources.files import find_recordings
-from tests.conftest import ARRAY, eventually, heed_interrupts
+from tests.conftest import ARRAY, PATIENCE, eventually, heed_interrupts
 
-PATIENCE = 120.0
 _OF_REPLAY_ALONE = {"troubles", "trained_on"}
 _OF_FLEET_ALONE = {"id", "array"}
 Events = list[dict[str, Any]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-PATIENCE = 60.0
+from tests.conftest import PATIENCE
 
 
 def settings(directory: Path, *, broker: str = "", source: str = 'kind = "pcm"', publish: str = "") -> Path:

@@ -17,8 +17,8 @@ import numpy as np
 
 from pipeline.simulation import Site, record
 from pipeline.simulation.faults import FaultPlan, parse_kinds
+from tests.conftest import PATIENCE
 
-PATIENCE = 120.0
 Event = dict[str, Any]
 
 

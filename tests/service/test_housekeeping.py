@@ -14,9 +14,9 @@ from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import Part, SoundStore
+from tests.conftest import PATIENCE
 
 RATE, SENSORS = 1000, 2
-PATIENCE = 30.0
 
 
 @pytest.fixture

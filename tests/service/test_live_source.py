@@ -18,10 +18,10 @@ from pipeline.events import Block, FaultOpened, Gap, Notice, NoticeKind, Paced, 
 from pipeline.service.live import Door, LiveSource, Patience
 from pipeline.service.ring import OVERLOAD
 from pipeline.stages import Pacing
+from tests.conftest import PATIENCE
 from tests.stages.laws import fed
 
 RATE, SENSORS = 1000, 2
-PATIENCE = 30.0
 STARTED = RecordingStarted("theirs", RATE, ("1", "2"))
 HASTY = Patience(tick_seconds=0.02, stuck_seconds=0.2, retry_first_seconds=0.01, retry_most_seconds=0.04)
 NEVER = Patience(tick_seconds=0.02, stuck_seconds=1e6, retry_first_seconds=0.01, retry_most_seconds=0.04)

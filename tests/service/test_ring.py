@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pipeline.errors import SourceError
 from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.service.ring import OVERLOAD, Ended, Ring, RingClosed
+from tests.conftest import PATIENCE
 
 SENSORS = 3
-PATIENCE = 30.0
 MASKS = st.lists(st.booleans(), min_size=SENSORS, max_size=SENSORS).filter(any)
 PUTS = st.one_of(
     st.tuples(st.just("sound"), st.integers(1, 60), MASKS),

@@ -11,10 +11,8 @@ from pathlib import Path
 from threading import Condition
 from typing import Any
 
-from tests.conftest import component
+from tests.conftest import PATIENCE, component
 from tests.server import Server
-
-PATIENCE = 30.0
 
 
 class Mosquitto(Server):

@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Condition, Event, Thread
 from time import monotonic
 
-PATIENCE = 30.0
+from tests.conftest import PATIENCE
+
 Mood = Callable[["_Handler"], None]
 
 

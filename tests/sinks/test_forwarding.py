@@ -16,8 +16,8 @@ from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Rout
 from pipeline.sinks.journal import Entry, Journal, Stored
 from pipeline.sinks.jsonl import EVENT_TYPES
 from pipeline.sinks.retention import Retention
+from tests.conftest import PATIENCE
 
-PATIENCE = 30.0
 LINK = ("output_link_down", "output_link_up")
 SCHEMA = Path(__file__).parents[2] / "pipeline" / "sinks" / "events.schema.json"
 

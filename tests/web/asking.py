@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPSConnection
 from typing import Any
 
-PATIENCE = 60.0
+from tests.conftest import PATIENCE
+
 CHANGE = {"X-Gemmed": "test", "Content-Type": "application/json"}
 
 

@@ -20,10 +20,9 @@ from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
-from tests.conftest import component, eventually, free_port, network, program
+from tests.conftest import PATIENCE, component, eventually, free_port, network, program
 from tests.service.live import settings
 
-PATIENCE = 60.0
 ROOT = Path(__file__).parents[2]
 SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
 
