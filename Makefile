@@ -26,7 +26,8 @@ demo: $(VENV)/.run
 	$(BIN)/gemmed health demo/passing --model demo/model --out demo/health.html --json demo/health.json
 	$(BIN)/gemmed explain r001@3 --recordings demo/passing --model demo/model --out demo/explanation.png
 
-test: lint types pytest
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check $(SOURCES)
