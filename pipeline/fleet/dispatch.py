@@ -25,6 +25,8 @@ from pipeline.training.model import Model
 _LOOK_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SHUNNED_SECONDS = 60.0
+_FAILED_SECONDS = 600.0
+"""Two arrays that fail within this time with one worker are his fault, and he gets no others for as long."""
 
 
 @dataclass(slots=True)
@@ -38,8 +40,10 @@ class _Given:
 
 @dataclass(slots=True)
 class _Trouble:
-    """An array that failed: when it is tried again, and how long it waits after the next failure."""
+    """An array that failed: with whom, when it is tried again, and how long it waits after the next failure."""
 
+    worker: str = ""
+    failed_at: float = 0.0
     again_at: float = 0.0
     pause: float = _FIRST_PAUSE
 
@@ -90,16 +94,16 @@ class Dispatcher:
                 log.info("an array is decided for in another way", array=array)
                 self._give(wanted[array], given.worker, crew)
         self._miss(workers, crew)
-        workers = self._believed(workers)
         if not workers:
             return
+        believed = self._believed(workers)
         until = time.monotonic() + self.fleet.places.lease_seconds / 5
         for name, one in wanted.items():
             if name not in self._given and self._is_due(name):
-                self._give(one, self._idlest(workers), crew)
+                self._give(one, self._idlest(self._others(believed, name)), crew)
                 if time.monotonic() > until:
                     return  # the others next time: the lease of the dispatcher must not run out meanwhile
-        self._balance(workers, crew, wanted)
+        self._balance(workers, believed, crew, wanted)
 
     def _follow(self, array: str, given: _Given, workers: list[str]) -> None:
         if given.worker not in workers:
@@ -108,12 +112,24 @@ class Dispatcher:
             return
         elif outcome.failed:
             trouble = self._troubles.setdefault(array, _Trouble())
-            trouble.again_at = time.monotonic() + trouble.pause
-            log.error("an array cannot be decided for", array=array, why=outcome.why, again_in_seconds=trouble.pause)
+            trouble.worker, trouble.failed_at = given.worker, time.monotonic()
+            trouble.again_at = trouble.failed_at + trouble.pause
+            log.error("an array cannot be decided for", array=array, worker=given.worker, why=outcome.why,
+                      again_in_seconds=trouble.pause)  # fmt: skip
             trouble.pause = min(2 * trouble.pause, _LONGEST_PAUSE)
+            self._shun_if_it_is_his_fault(given.worker)
         else:
             log.info("an array was given back", array=array, why=outcome.why)
         del self._given[array]
+
+    def _shun_if_it_is_his_fault(self, worker: str) -> None:
+        """One on whom everything fails is always idle, and would be given all arrays one after the other."""
+        now = time.monotonic()
+        failed = [one for one in self._troubles.values()
+                  if one.worker == worker and now - one.failed_at < _FAILED_SECONDS]  # fmt: skip
+        if len(failed) > 1:
+            log.warning("a worker fails; others get his arrays", worker=worker, arrays=len(failed))
+            self._shunned[worker] = now + _FAILED_SECONDS
 
     def _miss(self, workers: list[str], crew: Crew) -> None:
         """Give arrays to others of which nobody has a lease for long: a worker may be cut off and not know it."""
@@ -135,6 +151,11 @@ class Dispatcher:
         """Those who did not let arrays down lately; all, if there are no others."""
         now = time.monotonic()
         return [worker for worker in workers if self._shunned.get(worker, 0.0) < now] or workers
+
+    def _others(self, workers: list[str], array: str) -> list[str]:
+        """Than the one with whom an array failed last, if there are any."""
+        trouble = self._troubles.get(array)
+        return [worker for worker in workers if trouble is None or worker != trouble.worker] or workers
 
     def _is_due(self, array: str) -> bool:
         return array not in self._troubles or time.monotonic() >= self._troubles[array].again_at
@@ -165,10 +186,10 @@ class Dispatcher:
     def _choices(self, array: ArrayOfFleet) -> Choices:
         return self.fleet.decisions.choices(array.mask)
 
-    def _balance(self, workers: list[str], crew: Crew, wanted: Mapping[str, ArrayOfFleet]) -> None:
-        """Take one array at a time from whoever has two more than another."""
+    def _balance(self, workers: list[str], believed: list[str], crew: Crew, wanted: Mapping[str, ArrayOfFleet]) -> None:
+        """Take one array at a time from whoever has two more than another who is believed."""
         loads = self.loads()
-        busiest, idlest = max(workers, key=lambda one: loads[one]), min(workers, key=lambda one: loads[one])
+        busiest, idlest = max(workers, key=lambda one: loads[one]), self._idlest(believed)
         if loads[busiest] - loads[idlest] > 1:
             name = next(name for name, given in self._given.items() if given.worker == busiest)
             log.info("an array moves", array=name, before=busiest, now=idlest)

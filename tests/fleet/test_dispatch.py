@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -332,6 +333,43 @@ def test_an_array_that_fails_is_tried_again_ever_later_while_the_others_go_on(st
         look_until(dispatcher, crew, lambda: heard(stage, "a"))
         assert stage.decided("a", len(expected)) == expected
         stage.until_status("a", lambda status: status["failed"] is None)
+
+
+class _Failing(Threads):
+    """One of whom has another gemmed, and fails with whatever he is given."""
+
+    def __init__(self, bad: str, *others: str) -> None:
+        super().__init__(bad, *others)
+        self._bad = bad
+        self.failed: list[str] = []
+
+    def start(self, assignment: Assignment, worker: str) -> _Task:
+        if worker != self._bad:
+            return super().start(assignment, worker)
+        self.failed.append(assignment.array)
+        return SimpleNamespace(outcome=lambda: Outcome("another gemmed", failed=True))  # type: ignore[return-value]
+
+
+def test_a_worker_with_whom_everything_fails_does_not_draw_all_arrays(stage, fleet_of, sound, expected):
+    """He is always idle; but after two of them the others get all."""
+    crew = _Failing("bad", "good", "better")
+    for letter in "abcd":
+        stage.publish(letter, sound)
+    try:
+        with stage.broker() as broker:
+            dispatcher = Dispatcher(fleet_of("abcd"), broker)
+            look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
+            assert dispatcher.loads() == {"good": 2, "better": 2}
+            for _ in range(20):
+                dispatcher.look(crew)
+            assert len(crew.failed) == 2
+            crew.hire("new")
+            crew.hire("newer")
+            look_until(dispatcher, crew, lambda: len(dispatcher.loads()) == 4)
+        for letter in "abcd":
+            assert stage.decided(letter, len(expected)) == expected
+    finally:
+        crew.bury()
 
 
 @runs_out
