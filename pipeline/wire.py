@@ -154,12 +154,14 @@ def _placed(told: Header) -> Header:
             _whole(told.fields, name)
     if told.fields["kind"] in ("block", "gap"):
         _span(told.fields)
+    if told.fields["kind"] == "block":
+        _delivered(told.fields, told.recording)
     return told
 
 
 def _opened(message: bytes) -> Header:
     _, length = _PREFIX.unpack_from(message)
-    fields = json.loads(message[_PREFIX.size : _PREFIX.size + length])
+    fields = json.loads(message[_PREFIX.size : _PREFIX.size + length], parse_constant=_no_number)
     if fields["version"] != VERSION:
         raise WrongVersion(
             f"a message has the version {fields['version']}, this gemmed knows {VERSION}; use the same gemmed on both "
@@ -180,6 +182,10 @@ def _opened(message: bytes) -> Header:
 
 def _refused(told: Mapping[str, Any], name: str) -> ValueError:
     return ValueError(f"{name} = {told[name]!r:.100}")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _whole(told: Mapping[str, Any], name: str, *, least: int = 0) -> int:
@@ -304,10 +310,15 @@ def _unfolded(body: bytes, kind: str, n_sensors: int, length: int) -> NDArray[An
 
 
 def _block(told: Mapping[str, Any], body: bytes, recording: RecordingStarted) -> Block:
-    (start, stop), n_sensors, delivered = _span(told), len(recording.sensors), told["delivered"]
-    if not isinstance(delivered, list) or [type(one) for one in delivered] != [bool] * n_sensors:
+    (start, stop), delivered = _span(told), _delivered(told, recording)
+    return Block(start, _decoded(told["form"], body, len(delivered), stop - start), np.array(delivered, np.bool_))
+
+
+def _delivered(told: Mapping[str, Any], recording: RecordingStarted) -> list[bool]:
+    found = told["delivered"]
+    if not isinstance(found, list) or [type(one) for one in found] != [bool] * len(recording.sensors):
         raise _refused(told, "delivered")
-    return Block(start, _decoded(told["form"], body, n_sensors, stop - start), np.array(delivered, np.bool_))
+    return found
 
 
 def _notice(told: Mapping[str, Any], *_: object) -> Notice:

@@ -195,6 +195,16 @@ def test_another_version_is_told_as_such(version):
         unpacked(message)
 
 
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_what_json_does_not_know_is_no_number(number):
+    """Some libraries write it all the same; whoever tells it further could not."""
+    notice = Parcel(SENT.recording, 3, Notice(NoticeKind.SOURCE_OPENED, {"seconds": 12345}, 7))
+    message = packed(notice)
+    text = json.dumps(header_of(message)).encode().replace(b"12345", number)
+    with pytest.raises(SourceError, match=f"{number.decode()} is no number"):
+        unpacked(with_header(text))
+
+
 @settings(max_examples=300)
 @given(st.one_of(st.binary(max_size=200).map(sealed), JSON.map(with_header), st.binary(max_size=60).map(with_header)))
 def test_what_strangers_send_is_refused(message):

@@ -92,6 +92,7 @@ class _Hosting:
             except (LinkError, _Over):
                 raise
             except Exception as error:
+                self._tell_what_is_decided()
                 known = isinstance(error, GemmedError)
                 self._tell_status(failed=str(error) if known else f"{type(error).__name__}: {error}")
                 raise
@@ -100,6 +101,12 @@ class _Hosting:
         except _Over as over:
             why = str(over)
         return why
+
+    def _tell_what_is_decided(self) -> None:
+        """Before it failed; unless that must not be heard of before it is kept."""
+        if hasattr(self, "_work") and not self._work.must_be_kept:
+            with suppress(LinkError):  # what went wrong first is what is told
+                self._work.send()
 
     def _release(self) -> None:
         try:

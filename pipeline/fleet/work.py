@@ -267,7 +267,8 @@ class Work:
         self.lines.observe(fact)
 
     def _take(self, body: dict[str, Any]) -> None:
-        event = {"id": self.told + 1, "array": self._assignment.array, **body}
+        own: dict[str, Any] = {"id": self.told + 1, "array": self._assignment.array}
+        event = own | body | own  # whatever a site says of itself
         if self.is_repeating and self._was_told_otherwise(event):
             log.warning("what was told before does not come again: the log of the sound has changed",
                         array=self._assignment.array, event=event["id"])  # fmt: skip

@@ -147,7 +147,8 @@ class EventLines:
 
     @_describe.register
     def _(self, event: Notice) -> dict[str, Any]:
-        return {"type": str(event.kind), "recording": self._recording, "sample": event.sample, **event.details}
+        own = {"type": str(event.kind), "recording": self._recording, "sample": event.sample}
+        return own | dict(event.details) | own  # details may come from another machine
 
     @_describe.register
     def _(self, event: TrustChanged) -> dict[str, Any]:

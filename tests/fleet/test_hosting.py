@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import NotFound
-from pipeline.events import Block, RecordingEnded, RecordingStarted
+from pipeline.events import Block, Notice, NoticeKind, RecordingEnded, RecordingStarted
 from pipeline.fleet import hosting
 from pipeline.fleet.forgetting import forget
 from pipeline.fleet.hosting import HANDED_OVER, STOPPED
@@ -206,6 +206,31 @@ def test_a_message_of_another_version_stops_the_array_until_it_is_cured(stage, s
     stage.publish("north", sound[place:])
     stage.give("north")
     assert stage.decided("north", len(expected)) == expected
+
+
+def test_what_was_decided_before_it_failed_is_told(stage, sound, expected):
+    """Nobody knows when the array goes on, and whether its sound is still there then."""
+    place = len(sound) // 2
+    stage.publish("north", [*sound[:place], with_header(header_of(packed(sound[place])) | {"version": VERSION + 1})])
+    assert stage.give("north").end().failed
+    told = [without(event, OF_FLEET_ALONE) for event in stage.told("north")]
+    assert len(told) > 10
+    assert told == expected[: len(told)]
+
+
+def test_a_site_cannot_speak_for_others_by_what_it_says_of_itself(stage, sound, expected):
+    """Whoever has stolen it may send notices with any details: what we say of them is not his."""
+    lies = {"id": "x", "array": "south", "type": "decision", "recording": "another", "sample": -1, "why": "a lie"}
+    notice = Notice(NoticeKind.SOURCE_OPENED, lies, sound[5].fact.start)
+    lie = Parcel(sound[0].recording, 5, notice)
+    later = [replace(one, number=one.number + 1) for one in sound[5:] if one.recording == sound[0].recording]
+    stage.publish("north", [*sound[:5], lie, *later])
+    stage.give("north")
+    told = eventually(lambda: [event for event in stage.told("north") if event.get("why") == "a lie"], every=0.1)
+    own = {"array": "north", "type": "source_opened", "recording": sound[0].recording.recording}
+    assert [{name: event[name] for name in own} for event in told] == [own]
+    assert isinstance(told[0]["id"], int)
+    assert told[0]["sample"] == sound[5].fact.start
 
 
 def test_a_log_that_was_replaced_is_read_from_its_beginning(stage, sound, expected):
