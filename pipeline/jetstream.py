@@ -35,7 +35,7 @@ _DUPLICATE_SECONDS = 600.0
 _FORGOTTEN_AFTER_SECONDS = 30.0
 """A consumer that nobody asks any more."""
 _AT_ONCE = 100
-_WRONG_LAST_SEQUENCE, _NO_SUCH_STREAM = 10071, 10059
+_WRONG_LAST_SEQUENCE, _NO_SUCH_STREAM, _NO_SUCH_MESSAGE = 10071, 10059, 10043
 _NO_ROOM = {10023, 10047, 10077}
 """For a message of any stream, for as much as a new stream may hold, for a message of one that is full."""
 Value = TypeVar("Value")
@@ -369,8 +369,18 @@ class Broker:
         return dict(info.state.subjects or {})
 
     def remove(self, stream: str, sequence: int) -> None:
-        """A message of a stream, for ever."""
-        self._run(self._js.delete_msg(stream, sequence))
+        """A message of a stream, for ever; one that is gone already is, too."""
+        self._run(self._remove(stream, sequence))
+
+    async def _remove(self, stream: str, sequence: int) -> None:
+        from nats.js.errors import APIError
+
+        try:
+            await self._js.delete_msg(stream, sequence)
+        except APIError as error:
+            # By number if it was removed, in words if it was too old.
+            if error.err_code != _NO_SUCH_MESSAGE and error.description != "no message found":
+                raise
 
     def purge(self, stream: str, subject: str) -> None:
         """All messages of a subject, for ever."""

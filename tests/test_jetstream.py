@@ -111,6 +111,17 @@ def test_a_stream_that_is_there_stays_as_it_is(broker, stream):
     assert broker.subjects(stream, f"{stream}.*") == {f"{stream}.a": 1}
 
 
+def test_what_is_gone_already_can_be_removed(broker, stream):
+    """By somebody else, or because it was too old."""
+    for number in range(3):
+        broker.publish(f"{stream}.a", b"x", stream=stream, id=str(number))
+    broker.remove(stream, 2)
+    broker.remove(stream, 2)
+    broker.purge(stream, f"{stream}.a")
+    broker.remove(stream, 1)
+    assert broker.subjects(stream, ">") == {}
+
+
 def test_sent_to_no_stream_or_the_wrong_one(broker, stream):
     with pytest.raises(LinkError, match="has no JetStream for this; start nats-server with -js, and gemmed fleet init"):
         broker.publish("nobody.listens", b"", stream=stream, id="1")

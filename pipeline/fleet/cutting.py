@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from io import BytesIO
@@ -57,6 +58,11 @@ class Found:
 
     def has(self, told: Header) -> bool:
         return told.recording.recording == self.recording.recording
+
+    def is_heard_as(self, told: Header) -> bool:
+        """Whether a message has the format of the recording; others nobody decides about."""
+        one, other = told.recording, self.recording
+        return (one.rate_hz, len(one.sensors)) == (other.rate_hz, len(other.sensors))
 
 
 class ArrayLog:
@@ -157,9 +163,10 @@ class ArrayLog:
             if told is None:
                 continue
             if _has_part(told, found, start, stop):
-                fact = unpacked(message.data).fact
-                assert isinstance(fact, Block)
-                blocks.setdefault(fact.start, fact)
+                with suppress(SourceError):  # damaged: whoever decided has passed it over, too
+                    fact = unpacked(message.data).fact
+                    assert isinstance(fact, Block)
+                    blocks.setdefault(fact.start, fact)
             beyond += _is_after(told, message.sequence, found, stop)
             if beyond > _OUT_OF_ORDER_MESSAGES:
                 break
@@ -206,7 +213,7 @@ def _is_after(told: Header, sequence: int, found: Found, sample: int) -> bool:
 
 
 def _has_part(told: Header, found: Found, start: int, stop: int) -> bool:
-    if not found.has(told) or told.fields["kind"] != "block":
+    if not found.has(told) or not found.is_heard_as(told) or told.fields["kind"] != "block":
         return False
     fields = told.fields
     return any(fields["delivered"]) and bool(fields["start"] < stop and start < fields["stop"])

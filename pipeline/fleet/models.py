@@ -13,6 +13,7 @@ from threading import Lock
 
 from pipeline.errors import ModelError
 from pipeline.jetstream import Objects
+from pipeline.service.logs import log
 from pipeline.training.model import Model
 
 _FILES = ("model.json", "arrays.npz")
@@ -47,12 +48,25 @@ class ModelStore:
         """The model of a name, fetched if it is not here; a `ModelError` if what came is something else."""
         directory = self._cache / name
         with _loading.setdefault(directory, Lock()):
-            if not directory.exists():
-                self._fetch(name, directory)
-            model = _loaded(directory)
+            model = self._kept(directory) or self._fetched(name, directory)
         if model.name != name:
             raise ModelError(f"{directory} holds model {model.name}; remove that directory, and it is fetched again")
         return model
+
+    def _kept(self, directory: Path) -> Model | None:
+        """The model that is here; one that was damaged since is removed, as by a power failure right after it came."""
+        if not directory.exists():
+            return None
+        try:
+            return _loaded(directory)
+        except ModelError as error:
+            log.warning("a model that was kept is damaged; it is fetched again", model=directory.name, why=str(error))
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
+
+    def _fetched(self, name: str, directory: Path) -> Model:
+        self._fetch(name, directory)
+        return _loaded(directory)
 
     def _fetch(self, name: str, directory: Path) -> None:
         data = self._objects.get(name)

@@ -601,7 +601,7 @@ def test_whoever_has_a_certificate_commands_the_workers(cluster):
     with Client(cluster.scheduler, security=security, timeout=60, set_as_default=False) as client:
         assert client.submit(sum, [1, 2]).result(timeout=PATIENCE) == 3
         (worker,) = client.scheduler_info(n_workers=-1)["workers"].values()
-        assert (worker["nthreads"], worker["name"]) == (8, "here-1")
+        assert (worker["nthreads"], worker["name"]) == (1, "here-1")
     for address in cluster.addresses:
         assert awaited(identity(address, cluster.arguments("dask")))["id"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -262,6 +263,17 @@ def test_a_disk_that_is_full_leaves_nothing_behind(nats, tmp_path, model):
         with files_of_at_most(1000), pytest.raises(ModelError, match=told):
             store.load(name)
     assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_model_that_was_damaged_where_it_is_kept_is_fetched_again(nats, tmp_path, model):
+    """As by a power failure right after it came."""
+    with Stage(nats, tmp_path, model).broker() as broker:
+        store, name = ModelStore(broker.objects("gemmed-models"), tmp_path / "there"), Model.load(model).name
+        kept = tmp_path / "there" / name
+        shutil.copytree(model, kept)
+        (kept / "arrays.npz").write_bytes(b"")
+        assert store.load(name).identity == Model.load(model).identity
+        assert (kept / "arrays.npz").read_bytes() == (model / "arrays.npz").read_bytes()
 
 
 def test_a_model_that_nobody_handed_in(nats, tmp_path, model):

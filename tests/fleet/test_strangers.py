@@ -6,21 +6,26 @@ import json
 import zlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError, SourceError
-from pipeline.events import RecordingStarted, SourceTrouble
+from pipeline.events import Block, RecordingStarted, SourceTrouble
+from pipeline.fleet.cutting import ArrayLog
 from pipeline.fleet.hosting import host
 from pipeline.fleet.models import ModelStore
 from pipeline.fleet.places import Places
 from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Broker
+from pipeline.service.labelling import Moment
 from pipeline.service.live import Patience
 from pipeline.service.streamed import StreamedArray
 from pipeline.wire import Parcel, packed, unpacked
 from tests.fleet.broker import Nats
+from tests.test_wire import header_of, with_header
 
 STARTED = RecordingStarted("one", 4000, ("1", "2", "3", "4"), None)
+STARTS = (0, 2000, 4000, 6000)
 
 
 @pytest.mark.parametrize("stop", [10, 2**40])
@@ -57,6 +62,29 @@ def test_a_lease_of_another_length_than_the_bucket_was_made_for_is_refused(tmp_p
         Places(lease_seconds=10).make(broker)
         with pytest.raises(SettingsError, match=r"lease = 30 s must be .* 10 s"):
             Places(lease_seconds=30).make(broker)
+
+
+def test_what_nobody_decides_about_is_not_cut_out(tmp_path):
+    """A sound that cannot be decoded, and one of another format under the same name: a label is given all the same."""
+    places, everyone = Places(), np.ones(4, np.bool_)
+    samples = np.random.default_rng(0).integers(-999, 999, (4, 8000)).astype(np.float32) / np.float32(32768)
+    blocks = [Parcel(STARTED, 1 + n, Block(at, samples[:, at : at + 2000], everyone)) for n, at in enumerate(STARTS)]
+    damaged = with_header(header_of(packed(blocks[1])), b"no sound")
+    other = Parcel(replace(STARTED, sensors=("1",)), 3, Block(4000, samples[:1, 4000:6000], everyone[:1]))
+    messages = [
+        packed(Parcel(STARTED, 0, STARTED)),
+        packed(blocks[0]),
+        damaged,
+        packed(other),
+        *map(packed, blocks[1:]),
+    ]
+    with Nats(tmp_path) as nats, Broker(nats.access(), name="test") as broker:
+        places.make(broker)
+        for number, data in enumerate(messages):
+            broker.publish(places.sound.subject("north"), data, stream=places.sound.stream, id=str(number))
+        log = ArrayLog(broker, places.sound, "north")
+        cut = log.cut(log.find("one"), Moment("one", 0, 8000), around_seconds=0.0, step=1)
+    np.testing.assert_array_equal(cut.samples, samples)
 
 
 def test_a_log_that_begins_with_a_damaged_message_is_heard(tmp_path):
