@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SHUNNED_SECONDS = 60.0
 _FAILED_SECONDS = 600.0
-"""Two arrays that fail within this time with one worker are his fault, and he gets no others for as long."""
+"""So long a worker gets nothing with whom more than one array has failed lately."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,6 @@ class _Trouble:
     """An array that failed: with whom, when it is tried again, and how long it waits after the next failure."""
 
     worker: str = ""
-    failed_at: float = 0.0
     again_at: float = 0.0
     pause: float = _FIRST_PAUSE
 
@@ -112,8 +111,7 @@ class Dispatcher:
             return
         elif outcome.failed:
             trouble = self._troubles.setdefault(array, _Trouble())
-            trouble.worker, trouble.failed_at = given.worker, time.monotonic()
-            trouble.again_at = trouble.failed_at + trouble.pause
+            trouble.worker, trouble.again_at = given.worker, time.monotonic() + trouble.pause
             log.error("an array cannot be decided for", array=array, worker=given.worker, why=outcome.why,
                       again_in_seconds=trouble.pause)  # fmt: skip
             trouble.pause = min(2 * trouble.pause, _LONGEST_PAUSE)
@@ -124,12 +122,10 @@ class Dispatcher:
 
     def _shun_if_it_is_his_fault(self, worker: str) -> None:
         """One on whom everything fails is always idle, and would be given all arrays one after the other."""
-        now = time.monotonic()
-        failed = [one for one in self._troubles.values()
-                  if one.worker == worker and now - one.failed_at < _FAILED_SECONDS]  # fmt: skip
-        if len(failed) > 1:
-            log.warning("a worker fails; others get his arrays", worker=worker, arrays=len(failed))
-            self._shunned[worker] = now + _FAILED_SECONDS
+        failed = sum(trouble.worker == worker for trouble in self._troubles.values())
+        if failed > 1:
+            log.warning("a worker fails; others get his arrays", worker=worker, arrays=failed)
+            self._shunned[worker] = time.monotonic() + _FAILED_SECONDS
 
     def _miss(self, workers: list[str], crew: Crew) -> None:
         """Give arrays to others of which nobody has a lease for long: a worker may be cut off and not know it."""
