@@ -24,9 +24,8 @@ from pipeline.fleet.settings import RESERVED, Fleet, read_fleet
 from pipeline.fleet.work import Assignment
 from pipeline.wire import unpacked
 from tests.conftest import eventually
-from tests.fleet.broker import Nats
-from tests.fleet.fleets import PATIENCE, recordings_of, replayed
-from tests.fleet.hosted import Stage, parcels_of
+from tests.fleet.fleets import PATIENCE, recordings_of
+from tests.fleet.hosted import Stage
 
 LEASE_SECONDS = 10.0
 BRIEF_SECONDS = 5.0
@@ -117,23 +116,8 @@ class Threads:
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory):
+    """One is enough for whoever shall have it."""
     return recordings_of(0, tmp_path_factory.mktemp("sound") / "north", count=1)
-
-
-@pytest.fixture(scope="module")
-def sound(recordings):
-    return parcels_of(recordings)
-
-
-@pytest.fixture(scope="module")
-def expected(model, recordings):
-    return replayed(model, recordings)
-
-
-@pytest.fixture
-def nats(tmp_path):
-    with Nats(tmp_path / "nats") as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -21,31 +21,9 @@ from pipeline.service.assembly import Choices
 from pipeline.training.model import Model
 from pipeline.wire import VERSION, Parcel, packed
 from tests.conftest import eventually
-from tests.fleet.broker import Nats
-from tests.fleet.fleets import recordings_of, replayed, without
-from tests.fleet.hosted import OF_FLEET_ALONE, Stage, parcels_of
+from tests.fleet.fleets import without
+from tests.fleet.hosted import OF_FLEET_ALONE, Stage
 from tests.test_wire import body_of, header_of, with_header
-
-
-@pytest.fixture(scope="module")
-def recordings(tmp_path_factory):
-    return recordings_of(0, tmp_path_factory.mktemp("sound") / "north")
-
-
-@pytest.fixture(scope="module")
-def sound(recordings):
-    return parcels_of(recordings)
-
-
-@pytest.fixture(scope="module")
-def expected(model, recordings):
-    return replayed(model, recordings)
-
-
-@pytest.fixture
-def nats(tmp_path):
-    with Nats(tmp_path / "nats") as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -34,12 +34,6 @@ NOISE = np.random.default_rng(0).integers(-20_000, 20_000, (100 * RATE, 4)).asty
 STREAM, SUBJECT = "gemmed-sound", "gemmed.sound.north"
 
 
-@pytest.fixture
-def nats(tmp_path):
-    with Nats(tmp_path / "nats") as broker:
-        yield broker
-
-
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory) -> Path:
     """Four whole ones, and one whose end is missing."""

@@ -38,9 +38,8 @@ from pipeline.sinks.jsonl import EventLines, line
 from pipeline.training.model import Model
 from pipeline.wire import Parcel
 from tests.conftest import eventually
-from tests.fleet.broker import Nats
-from tests.fleet.fleets import Events, recordings_of, replayed
-from tests.fleet.hosted import Stage, parcels_of
+from tests.fleet.fleets import Events, replayed
+from tests.fleet.hosted import Stage
 from tests.forked import gemmed
 
 OF_ROLLOUTS = {"model_promoted", "rollout_passed", "model_rolled_back", "model_unusable"}
@@ -60,16 +59,6 @@ def renamed(parcels: list[Parcel], word: str) -> list[Parcel]:
             fact = replace(fact, recording=started.recording)
         found.append(replace(one, recording=started, fact=fact))
     return found
-
-
-@pytest.fixture(scope="module")
-def recordings(tmp_path_factory) -> Path:
-    return recordings_of(0, tmp_path_factory.mktemp("sound") / "north")
-
-
-@pytest.fixture(scope="module")
-def sound(recordings) -> list[Parcel]:
-    return parcels_of(recordings)
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +150,6 @@ class Tried:
         notices = sum(len(self.of_type(kind, array)) for kind in OF_ROLLOUTS)
         told = self.stage.decided(array, len(expected) + notices)
         assert [event for event in told if event["type"] not in OF_ROLLOUTS] == expected
-
-
-@pytest.fixture
-def nats(tmp_path):
-    with Nats(tmp_path / "nats") as broker:
-        yield broker
 
 
 @pytest.fixture
