@@ -20,7 +20,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ import numpy as np
 from benchmarks._dask import replay_overhead_ratio
 from benchmarks.daemon import RATE, SENSORS, SITE, learn, sound
 from benchmarks.report import finish, show
+from benchmarks.web import free_port
 from pipeline.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.places import Places
 from pipeline.jetstream import Access, Broker, Message, Sent
@@ -76,9 +76,7 @@ def on_core(core: int) -> Callable[[], None]:
 
 @contextmanager
 def broker_running(directory: Path) -> Iterator[Access]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     program = shutil.which("nats-server", path=f"{os.environ['PATH']}:/usr/sbin") or "nats-server"
     command = [program, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(directory)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=on_core(OUR_CORE))
@@ -297,9 +295,7 @@ def broker_megabytes_per_second(access: Access) -> tuple[float, float]:
 @contextmanager
 def dask_cluster(directory: Path) -> Iterator[str]:
     """A scheduler on our core and a worker on theirs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     started = []
 
     def start(what: str, core: int, *options: str) -> None:
