@@ -10,9 +10,10 @@ cli/           the command `gemmed`
 
 import os
 
-# On the small matrices of this package BLAS threads cost more than they bring, by a factor of ten
-# and more. The libraries read these when numpy is first imported.
-for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+# On the small matrices of this package BLAS threads cost ten times what they save. The libraries read these variables
+# when they are loaded; `threads.py` limits those that were loaded earlier or have another setting.
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+for _variable in THREAD_VARIABLES:
     os.environ.setdefault(_variable, "1")
 del _variable
 

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 from pipeline import __version__
 from pipeline.errors import LinkError, UsageError
+from pipeline.threads import one_thread
 from pipeline.workers import Result, Task
 
 if TYPE_CHECKING:
@@ -483,11 +484,10 @@ def begin_for_long(version: str) -> Callable[[], bool]:
     """
     from distributed import get_worker, secede
     from distributed.core import Status
-    from threadpoolctl import threadpool_limits
 
     worker = get_worker()
     _compare(worker.address, "gemmed", __version__, version)
-    threadpool_limits(1)  # for the whole process, and for good: all its tasks want so
+    one_thread.__enter__()  # until the process ends: all its tasks compute
     secede()
     going = {Status.running, Status.paused, Status.init}
     return lambda: worker.status not in going
@@ -513,10 +513,8 @@ def _done(task: Any, *, shared: tuple[Callable[[Any], Any], _Conditions]) -> Any
     made for several threads, and the work is a copy of its own, which may be written to. One BLAS thread, for more give
     other bits: Dask may have loaded numpy before our package could ask for that.
     """
-    from threadpoolctl import threadpool_limits
-
     work, conditions = shared
-    with _one_at_a_time, threadpool_limits(1):
+    with _one_at_a_time, one_thread:
         if conditions not in _fulfilled:
             conditions.require()
             _fulfilled[:] = [conditions]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pipeline import __version__
+from pipeline import THREAD_VARIABLES, __version__
 from pipeline.errors import GemmedError, SettingsError, UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def main(
     ] = False,
 ) -> None:
     """Sensor fusion that learns safely while a sensor is failing."""
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # for this process and its children: the same bytes always
 
 
 def flowing(command: Callable[..., None]) -> Callable[..., None]:

@@ -22,6 +22,7 @@ from pipeline.learners._kernels import DenseGram
 from pipeline.learners._labels import label_evidence
 from pipeline.learners._weighted_med import MEDProblem, MEDSolution
 from pipeline.learners.machine import Discriminant, Kernel, probability
+from pipeline.threads import one_thread
 
 _WIDTHS = (0.125, 0.25, 0.5, 1.0)  # of the kernel, in parts of one over the median squared distance
 _COSTS = (1.0, 3.0, 10.0, 30.0)
@@ -123,6 +124,7 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         self.amplitude = amplitude
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, *, groups: Any) -> Self:
         """Learn from labelled segments.
 
@@ -189,6 +191,7 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
             right = expit(log_odds)
         self.label_right_ = right[groups]
 
+    @one_thread
     def sensor_margins(self, X: Any) -> Floats:
         """f_s(x) for every sensor, (n_segments, n_sensors); NaN where it is absent or could not be trained."""
         check_is_fitted(self)

@@ -15,6 +15,7 @@ from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._conformal import Bipartite, LeaveOneOut, Scan, half_codes
 from pipeline.learners._geometry import Neighbourhoods, check_graph, distance_rows
 from pipeline.learners._graphs import minimal_entropy_set
+from pipeline.threads import one_thread
 
 
 class GEMDetector(OutlierMixin, BaseEstimator):
@@ -92,6 +93,7 @@ class GEMDetector(OutlierMixin, BaseEstimator):
         self.n_partitions = n_partitions
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Measure the graph of the training samples.
 

@@ -21,6 +21,7 @@ from pipeline.learners._geometry import Geometry, Neighbourhoods, check_graph, c
 from pipeline.learners._gibbs import solve_gibbs
 from pipeline.learners._graphs import Graph
 from pipeline.learners._mean_field import solve_mean_field
+from pipeline.threads import one_thread
 
 
 class GEMMEDClassifier(BinaryMixin, BaseEstimator):
@@ -158,6 +159,7 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Learn from possibly corrupted samples.
 
@@ -321,11 +323,13 @@ class GEMMEDClassifier(BinaryMixin, BaseEstimator):
                 retained.append(LeaveOneOut(scan, lengths[members], radii[members], k))
         return retained
 
+    @one_thread
     def decision_function(self, X: Any) -> Floats:
         """E f(x): positive for ``classes_[1]``."""
         X = self._checked(X)
         return self._discriminant.decision(X)
 
+    @one_thread
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities, calibrated on margins of training samples (groups) that were left out."""
         X = self._checked(X)

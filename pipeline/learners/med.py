@@ -16,6 +16,7 @@ from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._discriminant import check_machine, discriminant, machine
 from pipeline.learners._geometry import check_kernel, measure
 from pipeline.learners._weighted_med import MEDProblem
+from pipeline.threads import one_thread
 
 
 class MEDClassifier(BinaryMixin, BaseEstimator):
@@ -87,6 +88,7 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Learn from samples that are all believed.
 
@@ -133,11 +135,13 @@ class MEDClassifier(BinaryMixin, BaseEstimator):
         )
         return self
 
+    @one_thread
     def decision_function(self, X: Any) -> Floats:
         """E f(x): positive for ``classes_[1]``."""
         X = self._checked(X)
         return self._discriminant.decision(X)
 
+    @one_thread
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities, calibrated on margins of training samples (groups) that were left out."""
         X = self._checked(X)

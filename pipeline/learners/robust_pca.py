@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._robust import robust_spread
+from pipeline.threads import one_thread
 
 _DEFAULT_COMPONENTS = 50
 _CUTOFF = 4.0  # robust standard deviations of the logarithm of a distance
@@ -71,6 +72,7 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __init__(self, *, n_components: int | None = None) -> None:
         self.n_components = n_components
 
+    @one_thread
     def fit(self, X: Any, y: object = None) -> Self:
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         most = min(len(X) - 1, X.shape[1])
@@ -91,6 +93,7 @@ class RobustPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.retained_power_ = float(self.explained_variance_.sum() / total) if total > 0 else 1.0
         return self
 
+    @one_thread
     def transform(self, X: Any) -> Floats:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)

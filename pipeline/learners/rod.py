@@ -17,6 +17,7 @@ from pipeline.learners._geometry import check_kernel
 from pipeline.learners._kernels import fitted_kernel
 from pipeline.learners._svm import KernelSVM
 from pipeline.learners.machine import Kernel
+from pipeline.threads import one_thread
 
 _LARGEST_RELAXATION = 400
 
@@ -86,6 +87,7 @@ class RODClassifier(BinaryMixin, BaseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn which samples to count.
 
@@ -141,6 +143,7 @@ class RODClassifier(BinaryMixin, BaseEstimator):
             )
         return kept.astype(np.float64)
 
+    @one_thread
     def decision_function(self, X: Any) -> Floats:
         """Signed distance to the boundary: positive for ``classes_[1]``."""
         X = self._checked(X)

@@ -16,6 +16,7 @@ from pipeline.learners._geometry import Neighbourhoods, check_graph, check_kerne
 from pipeline.learners._graphs import minimal_entropy_set
 from pipeline.learners._kernels import fitted_kernel
 from pipeline.learners._svm import KernelSVM
+from pipeline.threads import one_thread
 
 
 class GEMSVC(BinaryMixin, BaseEstimator):
@@ -69,6 +70,7 @@ class GEMSVC(BinaryMixin, BaseEstimator):
         self.n_partitions = n_partitions
         self.random_state = random_state
 
+    @one_thread
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Screen, then train. Arguments as in `GEMMEDClassifier.fit`."""
         check_kernel(self.kernel, self.gamma, None)
@@ -105,6 +107,7 @@ class GEMSVC(BinaryMixin, BaseEstimator):
             kept[members] = minimal_entropy_set(lengths[members], self.coverage_[z], training.weights[members])
         return kept
 
+    @one_thread
     def decision_function(self, X: Any) -> Floats:
         """Signed distance to the boundary: positive for ``classes_[1]``."""
         X = self._checked(X)

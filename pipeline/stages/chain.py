@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.events import FileHeard, RecordingEnded, RecordingStarted
 from pipeline.protocols import Stage
 from pipeline.snapshots import restore, snapshot
+from pipeline.threads import one_thread
 
 
 class Chain:
@@ -21,10 +22,12 @@ class Chain:
     def __init__(self, *stages: Stage) -> None:
         self.stages = stages
 
+    @one_thread
     def push(self, item: object, /) -> list[object]:
         before = self.flush() if isinstance(item, RecordingStarted | RecordingEnded | FileHeard) else []
         return before + _run([item], self.stages)
 
+    @one_thread
     def flush(self) -> list[object]:
         out: list[object] = []
         for position, stage in enumerate(self.stages, start=1):

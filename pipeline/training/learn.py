@@ -19,12 +19,14 @@ from pipeline.learners.array import ArraySensors, fit_machine
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_fusion import WeightedVotes, complete
 from pipeline.learners.array_screen import ArrayScreen
+from pipeline.threads import one_thread
 from pipeline.training.examples import Examples
 from pipeline.training.model import Memory, Model, Refusal
 
 _COMPONENTS = 50
 
 
+@one_thread
 def learn(
     examples: Examples, grid: Grid, settings: dict[str, Any], *, seed: int, n_components: int = _COMPONENTS
 ) -> Model:
@@ -57,6 +59,7 @@ def learn(
     )
 
 
+@one_thread
 def learn_unlabelled(
     examples: Examples, grid: Grid, settings: dict[str, Any], *, seed: int, n_components: int = _COMPONENTS
 ) -> Model:
