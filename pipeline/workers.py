@@ -64,7 +64,7 @@ class ThisProcess:
 
 
 class LocalEngine:
-    """So many processes of this machine, who are started for the first work and kept for the next."""
+    """`jobs` processes of this machine, started for the first work and kept for the next; one job needs no process."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -79,7 +79,8 @@ class LocalEngine:
 
     def finished(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         """As they are finished; left early, it ends the processes at once."""
-        if not tasks:
+        if not self.spreads(len(tasks)):
+            yield from ThisProcess().finished(work, tasks)
             return
         if self._pool is None:
             # Spawned, not forked: a fork would inherit the threads and locks of this process.
@@ -95,10 +96,11 @@ class LocalEngine:
             self._pool = None
             raise UsageError("a worker was killed, perhaps for want of memory; start again with fewer jobs") from error
         except BaseException:
-            # A second Ctrl-C while waiting for them to finish would leave them, and this process, hanging.
+            # Killed, not asked to finish: a second Ctrl-C meanwhile would leave them, and this process, hanging.
             for worker in active_children():
                 worker.kill()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            # Waited for: the pool's thread must not meet the end of this process.
+            self._pool.shutdown(cancel_futures=True)
             self._pool = None
             raise
 
