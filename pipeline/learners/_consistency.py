@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, logit
 
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._robust import robust_spread
@@ -169,6 +168,8 @@ def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float, 
 
     A sensor that is right contradicts the others all the same if all of these failed, by the chance of the excuse.
     """
+    from scipy.special import logit
+
     loud = np.maximum(0.0, np.nan_to_num(z, nan=0.0) - _KNEE)
     if mixture is None:
         return logit(0.999) - logit(prior) - loud
@@ -180,12 +181,16 @@ def _log_odds(ratios: Floats, z: Floats, mixture: Mixture | None, prior: float, 
 
 
 def _posterior(found: SensorEvidence, prior: float) -> Floats:
+    from scipy.special import expit, logit
+
     posterior: Floats = expit(logit(prior) + found.log_odds)
     return posterior
 
 
 def _first_weights(own: Floats, present: Flags, groups: Integers) -> Floats:
     """Before anything is known: distrust what is far from the others, or large."""
+    from scipy.special import expit
+
     weights = np.zeros(len(own))
     if present.sum() <= N_NEIGHBORS:
         return weights

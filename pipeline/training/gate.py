@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from pipeline.training.examples import Examples
 from pipeline.training.metrics import Judged
@@ -201,6 +200,8 @@ def _weighted(values: Mapping[Unit, float]) -> tuple[Floats, Floats]:
 
 def _level(values: Mapping[Unit, float], *, least: float = 0.0) -> dict[str, float]:
     """The mean of all classes with its 95 % interval, passages being the independent units."""
+    from scipy.special import stdtrit
+
     x, weights = _weighted(values)
     middle = float(weights @ x)
     spread = float(np.sqrt(np.sum((weights * (x - middle)) ** 2) * len(x) / max(len(x) - 1, 1)))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 _Z = 1.959964
 _EDGES = np.linspace(0.5, 1.0, 11)
@@ -68,6 +67,8 @@ def rate(hits: Sequence[bool] | NDArray[np.bool_], recordings: Sequence[str]) ->
     if spread < 1e-12:
         low, high = wilson(share, n_recordings)
     else:
+        from scipy.special import stdtrit
+
         # The spread itself is uncertain where recordings are few, as Student knew.
         low, high = wilson(share, min(share * (1 - share) / spread, n), float(stdtrit(n_recordings - 1, 0.975)))
     return Rate(share, low, high, n, n_recordings)
