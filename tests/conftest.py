@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import importlib
 import os
 import shutil
-import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
@@ -23,23 +24,31 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-import pipeline  # noqa: F401 (numpy has one thread if this comes first, whichever tests are collected first)
+import pipeline  # noqa: F401 (before numpy: tests do not need more BLAS threads either)
+from tests.forked import fork_server, gemmed
 
 T = TypeVar("T")
 LONGEST = (
     "fleet/test_killed_fleet.py",
-    "test_dask_engine.py",
-    "service/test_train.py",
-    "simulation/test_simulate_command.py",
     "service/test_killed_daemon.py",
-    "service/test_replay.py",
+    "test_dask_engine.py",
+    "fleet/test_dispatch.py",
+    "fleet/test_rollout.py",
     "web/test_review.py",
     "web/test_address.py",
-    "web/test_login.py",
+    "fleet/test_hosting.py",
+    "fleet/test_publish.py",
+    "learners/test_contract.py",
+    "reproduction/test_footsteps.py",
+    "service/test_switching.py",
+    "learners/test_gem_med_exact.py",
 )
-"""Minutes each: begun last, one of them would be waited for by all. The first one changes the network, and browsers
-wait until it is over.
+"""Begun last, one of them would be waited for by all. The first one changes the network, and browsers wait until it is
+over.
 """
+WAITING = ("deploy", "fleet", "web", "service", "sinks", "sources", "test_dask_engine.py", "test_jetstream.py")
+"""Tests that mostly wait for processes; the others compute."""
+SOAK_FIGURE = "figure"
 ARRAY = Path(__file__).parents[1] / "fixtures" / "array"
 
 # How long an example takes says how busy the machine is, and nothing about the code.
@@ -47,10 +56,62 @@ settings.register_profile("gemmed", deadline=None, suppress_health_check=[Health
 settings.load_profile("gemmed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-processes", action="store_true", help="Skip tests that start a process.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process that forks commands, for all processes that share the tests of a run."""
+    if config.getoption("--no-processes"):
+        sys.addaudithook(_refuse_processes)
+    elif not hasattr(config, "workerinput"):
+        resources = ExitStack()
+        resources.enter_context(fork_server())
+        config.add_cleanup(resources.close)
+
+
+def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Only in the processes that run tests: the first one starts those."""
+    if event in ("subprocess.Popen", "os.fork", "os.posix_spawn") and "PYTEST_CURRENT_TEST" in os.environ:
+        pytest.skip("it starts a process")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, where several processes share the tests."""
-    rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    """The longest files first, and files that wait between files that compute, so that no core is idle."""
+    here = Path(__file__).parent
+    rank = {here / name: place for place, name in enumerate(LONGEST)}
+    waiting = {path: any(path.is_relative_to(here / name) for name in WAITING) for path in {i.path for i in items}}
+    order: dict[Path, float] = {}
+    for waits in (True, False):
+        files = sorted((path for path in waiting if waiting[path] is waits), key=lambda p: (rank.get(p, len(rank)), p))
+        order |= {path: (place + 0.5) / len(files) for place, path in enumerate(files)}
+    items.sort(key=lambda item: order[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and modules never become garbage: nobody needs to look through them again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One table of all long tests: result, time, what was done."""
+    rows = [("test", "result", "what was done"), *_soak_rows(terminalreporter)]
+    if len(rows) == 1:
+        return
+    terminalreporter.section("soak")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        terminalreporter.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _soak_rows(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[str, str, str]]:
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for found in terminalreporter.getreports(outcome):
+            if "soak" in getattr(found, "keywords", ()):
+                done = ", ".join(value for name, value in found.user_properties if name == SOAK_FIGURE)
+                test = found.nodeid.removeprefix("tests/").replace(".py::", ": ").replace("_", " ")
+                yield test, f"{outcome} in {found.duration:.0f} s", done
 
 
 def component(name: str) -> ModuleType:
@@ -80,10 +141,11 @@ def library(name: str, package: str) -> None:
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
 
 
-PATIENCE = 120.0
+TIMEOUT = float(os.environ.get("GEMMED_TESTS_TIMEOUT", "300"))
+"""Seconds after which a test gives up waiting for anything. Nothing takes as long unless it hangs."""
 
 
-def eventually(found: Callable[[], Any], what: str = "it", *, within: float = PATIENCE, every: float = 0.05) -> Any:
+def eventually(found: Callable[[], Any], what: str = "it", *, within: float = TIMEOUT, every: float = 0.05) -> Any:
     """The answer to a question that is asked again and again until there is one."""
     deadline = time.monotonic() + within
     while not (answer := found()):
@@ -95,7 +157,7 @@ def eventually(found: Callable[[], Any], what: str = "it", *, within: float = PA
 def awaited(coroutine: Coroutine[Any, Any, T]) -> T:
     """What a coroutine returns, in a thread of its own: a browser that other tests use has a loop in this one."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result(PATIENCE)
+        return pool.submit(asyncio.run, coroutine).result(TIMEOUT)
 
 
 @contextmanager
@@ -104,11 +166,6 @@ def network(*, changes: bool = False) -> Iterator[None]:
     with (Path(gettempdir()) / "gemmed-tests-network.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if changes else fcntl.LOCK_SH)
         yield
-
-
-def heed_interrupts() -> None:
-    """For children: tests may run where Ctrl-C is ignored, and they would inherit that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_port() -> int:
@@ -127,8 +184,6 @@ def model(tmp_path_factory) -> Path:
 
     Processes that share the tests of a run share the model: whoever needs it first trains it.
     """
-    from tests.forked import gemmed
-
     shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None
     out = (shared or tmp_path_factory.mktemp("models")) / "first-model"
     with out.with_suffix(".lock").open("w") as lock:

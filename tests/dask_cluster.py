@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 from pipeline.dask_engine import Tls
-from tests.conftest import component, free_port, program
+from tests.conftest import TIMEOUT, component, free_port, program
+from tests.forked import Process, Running
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,16 +28,18 @@ class Cluster:
         tls: Tls | None = None,
         host: str = "127.0.0.1",
         settings: dict[str, str] | None = None,
+        afresh: bool = False,
     ) -> None:
+        """With settings, or asked to, its processes are new interpreters: those read the environment."""
         component("distributed")
         place.mkdir(parents=True, exist_ok=True)
-        self._place, self._tls = place, tls
+        self._place, self._tls, self._afresh = place, tls, afresh or settings is not None
         # As on a machine where nobody has thought of threads; the package must be found from any directory.
         inherited = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
         self._environment = {**inherited, "PYTHONPATH": str(ROOT), **(settings or {})}
         known_as = host if tls else "127.0.0.1"
         self.address, self._host = f"{'tls' if tls else 'tcp'}://{known_as}:{free_port()}", host
-        self.workers: list[subprocess.Popen[str]] = []
+        self.workers: list[Running] = []
         self.start_scheduler()
 
     def start_scheduler(self) -> None:
@@ -47,7 +51,7 @@ class Cluster:
 
     def worker(
         self, *, threads: int = 1, host: str = "127.0.0.1", package: Path = ROOT, inside: Sequence[str] = ()
-    ) -> subprocess.Popen[str]:
+    ) -> Running:
         """One more, which has its gemmed from a directory, and perhaps runs inside a network of its own."""
         number = str(len(self.workers))
         place = ["--local-directory", str(self._place), "--host", host, "--name", number, "--death-timeout", "60"]
@@ -55,7 +59,7 @@ class Cluster:
             "worker",
             [self.address, "--no-nanny", "--no-dashboard", "--nthreads", str(threads), *place],
             "Registered to:",
-            {"PYTHONPATH": str(package)},
+            {} if package == ROOT else {"PYTHONPATH": str(package)},
             inside,
         )
         self.workers.append(process)
@@ -68,28 +72,20 @@ class Cluster:
         ready: str,
         settings: dict[str, str] | None = None,
         inside: Sequence[str] = (),
-    ) -> subprocess.Popen[str]:
-        command = [
-            *inside,
-            sys.executable,
-            "-m",
-            f"distributed.cli.dask_{what}",
-            *options,
-            *tls_options(self._tls, "--tls-ca-file"),
-        ]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self._place,
-            env=self._environment | (settings or {}),
-        )
+    ) -> Running:
+        module, options = f"distributed.cli.dask_{what}", [*options, *tls_options(self._tls, "--tls-ca-file")]
+        streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        if self._afresh or inside or settings:
+            command = [*inside, sys.executable, "-m", module, *options]
+            environment = self._environment | (settings or {})
+            process: Running = subprocess.Popen(command, cwd=self._place, env=environment, **streams)
+        else:
+            process = Process(options, module=module, cwd=self._place, env=self._environment, **streams)
         lines: SimpleQueue[str] = SimpleQueue()
         Thread(target=_drain, args=(process, lines), daemon=True).start()
         told = ""
         while ready not in told:
-            line = lines.get(timeout=60)
+            line = lines.get(timeout=TIMEOUT)
             assert line, f"the {what} ended: {told}"
             told += line
         return process
@@ -106,7 +102,7 @@ class Cluster:
         self.close()
 
 
-def _drain(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
+def _drain(process: Running, lines: SimpleQueue[str]) -> None:
     """Until it ends, so that it never waits for a reader."""
     assert process.stderr is not None
     with process.stderr:

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Self
 
-from tests.conftest import PATIENCE, free_port, program
+from tests.conftest import TIMEOUT, free_port, program
 
 
 class Server:
@@ -32,7 +32,7 @@ class Server:
             if line.rstrip().endswith(self._ready):
                 break
         else:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
             self.process.stderr.close()
             self.process = None
             raise AssertionError("".join(said))
@@ -44,8 +44,8 @@ class Server:
         """Without a chance to say or keep anything."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(PATIENCE)
-            self._drain.join(PATIENCE)
+            self.process.wait(TIMEOUT)
+            self._drain.join(TIMEOUT)
             assert self.process.stderr is not None
             self.process.stderr.close()
             self.process = None

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import component, eventually
-from tests.forked import ROOT
+from tests.conftest import TIMEOUT, component, eventually
+from tests.forked import ROOT, gemmed
 
 
-def gemmed(*arguments: str, timeout: float = 300, **options) -> subprocess.CompletedProcess[str]:
-    """That loads what it needs by itself."""
+def afresh(*arguments: str, timeout: float = TIMEOUT, **options) -> subprocess.CompletedProcess[str]:
+    """A command that loads what it needs by itself."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pipeline.cli", *arguments],
@@ -37,7 +37,7 @@ def gemmed(*arguments: str, timeout: float = 300, **options) -> subprocess.Compl
 def test_every_command_explains_itself(arguments):
     """--help and -h answer on standard output with exit code 0."""
     for flag in ("--help", "-h"):
-        done = gemmed(*arguments, flag)
+        done = afresh(*arguments, flag)
         assert done.returncode == 0
         assert "Usage:" in done.stdout
 
@@ -70,7 +70,7 @@ def test_one_blas_thread_is_set_before_numpy():
 def test_version_is_the_distributions():
     """One version, in two places that must agree."""
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE).group(1)
-    assert gemmed("--version").stdout.strip() == f"gemmed {version}"
+    assert afresh("--version").stdout.strip() == f"gemmed {version}"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_workers_die_with_the_command(tmp_path):
             "ring",
             "--quick",
             "--jobs",
-            "1",
+            "2",
             "--out",
             str(tmp_path / "o"),
         ],

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -32,9 +31,9 @@ from pipeline.service.decisions import DecisionFile
 from pipeline.service.replay import Replay, replay
 from pipeline.sources.files import find_recordings
 from pipeline.workers import ThisProcess, progress_bar
-from tests.conftest import ARRAY, PATIENCE, component, eventually, free_port, heed_interrupts
+from tests.conftest import ARRAY, TIMEOUT, component, eventually, free_port
 from tests.dask_cluster import ROOT, Authority, Cluster, end_the_process, tls_options
-from tests.forked import gemmed
+from tests.forked import Process, gemmed
 
 Value = TypeVar("Value")
 
@@ -99,10 +98,9 @@ def test_a_replay_gives_the_same_bytes(cluster, model, many, decided, tmp_path):
 def test_paths_may_be_relative(cluster, model, decided_array, tmp_path):
     """Workers were started in another directory."""
     (tmp_path / "field").symlink_to(ARRAY)
-    command = [sys.executable, "-m", "pipeline.cli", "replay", "field", "--model", os.path.relpath(model, tmp_path)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, "--out", "-", *on(cluster)], capture_output=True, cwd=tmp_path, env=environment)
-    assert done.stdout == decided_array
+    command = ["replay", "field", "--model", os.path.relpath(model, tmp_path), "--out", "-", *on(cluster)]
+    process = Process(command, stdout=subprocess.PIPE, cwd=tmp_path)
+    assert process.communicate(TIMEOUT)[0] == decided_array
 
 
 def test_training_gives_the_same_model(cluster, model, tmp_path):
@@ -215,31 +213,24 @@ def n_finished(decisions: Path) -> int:
     return decisions.read_bytes().count(b"_finished")
 
 
-def started_replay(recordings: Path, model: Path, out: Path, cluster: Cluster) -> subprocess.Popen[str]:
+def started_replay(recordings: Path, model: Path, out: Path, cluster: Cluster) -> Process:
     """A replay by the cluster, of which some recordings are decided; it stands still until it is sent SIGCONT."""
-    command = [sys.executable, "-m", "pipeline.cli", "replay", str(recordings), "--model", str(model)]
+    command = ["replay", str(recordings), "--model", str(model), "--out", str(out), *on(cluster)]
 
-    def begun() -> subprocess.Popen[str] | None:
-        process = subprocess.Popen(
-            [*command, "--out", str(out), *on(cluster)],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=heed_interrupts,
-        )
+    def begun() -> Process | None:
+        process = Process(command, stderr=subprocess.PIPE, text=True)
         eventually(lambda: process.poll() is not None or (out.exists() and n_finished(out) > 1), every=0.005)
         process.send_signal(signal.SIGSTOP)
         if b"replay_finished" not in out.read_bytes():
             return process
         # It was over before anybody looked: it is begun anew.
         process.send_signal(signal.SIGCONT)
-        _, told = process.communicate(timeout=PATIENCE)
+        _, told = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0, told
         out.unlink()
         return None
 
-    return eventually(begun, "it is caught in the middle", within=3 * PATIENCE)
+    return eventually(begun, "it is caught in the middle")
 
 
 def test_what_kills_its_workers_is_named(tmp_path):
@@ -299,7 +290,7 @@ def in_time(work: Callable[[], Value]) -> Value:
             asked.set_exception(error)
 
     Thread(target=answer, daemon=True).start()
-    return asked.result(PATIENCE)
+    return asked.result(TIMEOUT)
 
 
 def test_errors_of_the_work_come_back(cluster):
@@ -423,7 +414,7 @@ def stranger(greeting: bytes) -> Iterator[str]:
         thread.start()
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
     for one in known:
         one.close()
 
@@ -445,7 +436,7 @@ def test_somebody_else_at_the_address_is_told(greeting, message, model, tmp_path
     component("distributed")
     with stranger(greeting) as address:
         replay = ("replay", str(ARRAY), "--model", str(model), "--out", str(tmp_path / "decisions.jsonl"))
-        done = gemmed(*replay, "--engine", "dask", "--scheduler", address, timeout=PATIENCE)
+        done = gemmed(*replay, "--engine", "dask", "--scheduler", address, timeout=TIMEOUT)
     assert done.returncode == 1
     looking, told = done.stderr.splitlines()
     assert looking == f"dask: looking for {address}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import program
+from tests.conftest import TIMEOUT, program
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy" / "Containerfile").read_text()
@@ -72,7 +72,9 @@ def test_debian_packages_exist():
     packages = [word for word in install[2:] if not word.startswith("-")]
     assert packages
     for package in packages:
-        told = subprocess.run([apt_cache, "policy", package], capture_output=True, text=True, check=True, timeout=60)
+        told = subprocess.run(
+            [apt_cache, "policy", package], capture_output=True, text=True, check=True, timeout=TIMEOUT
+        )
         if not told.stdout:
             pytest.skip("this machine has no lists of packages; apt-get update gets them")
         assert re.search(r"(Installed|Candidate): \d", told.stdout), package

@@ -31,7 +31,7 @@ from pipeline.fleet.models import usual_cache
 from pipeline.fleet.settings import read_fleet
 from pipeline.jetstream import Access, Broker
 from pipeline.training.model import Model
-from tests.conftest import PATIENCE, awaited, component, free_port, program
+from tests.conftest import TIMEOUT, awaited, component, free_port, program
 
 FLEET = Path(__file__).parents[2] / "deploy" / "fleet"
 UNITS = sorted(FLEET.glob("*.service"))
@@ -42,7 +42,7 @@ SOUND = "gemmed-sound"
 
 def script(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     program("openssl")
-    return subprocess.run([FLEET / name, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([FLEET / name, *arguments], capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def made(name: str, *arguments: str | Path) -> str:
@@ -53,7 +53,7 @@ def made(name: str, *arguments: str | Path) -> str:
 
 def openssl(*arguments: str | Path) -> str:
     command = [program("openssl"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT).stdout
 
 
 def mode(path: Path) -> int:
@@ -70,7 +70,7 @@ def running(*command: str | Path, until: str, **options: object) -> Iterator[Pro
             yield started
         finally:
             process.terminate()
-            process.communicate(timeout=PATIENCE)
+            process.communicate(timeout=TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Process:
         """The line in which it says so; the end of the program is a failure, and so is two minutes without it."""
         assert self.popen.stderr is not None
         lines = []
-        patience = Timer(PATIENCE, self.popen.kill)
+        patience = Timer(TIMEOUT, self.popen.kill)
         patience.start()
         try:
             for line in self.popen.stderr:
@@ -115,7 +115,7 @@ def etc(tmp_path_factory, model) -> Path:
         if command.startswith("deploy/fleet/"):
             made(command.removeprefix("deploy/fleet/"), *arguments)
         elif command == "install":
-            subprocess.run([command, *arguments], cwd=here, check=True, timeout=60)
+            subprocess.run([command, *arguments], cwd=here, check=True, timeout=TIMEOUT)
         else:
             assert command in ("chown", "sed")  # the files are ours, and the broker's address stays this machine's
     made("certificates.sh", etc / "stranger", "dispatcher")
@@ -145,8 +145,8 @@ def test_a_certificate_is_for_its_hosts_and_for_both_sides(etc):
         openssl("verify", "-x509_strict", "-purpose", purpose, "-CAfile", folder / "ca.crt", folder / "broker.crt")
     day = 24 * 3600
     ends = ["openssl", "x509", "-in", folder / "broker.crt", "-noout", "-checkend"]
-    assert subprocess.run([*ends, str(396 * day)], capture_output=True, timeout=60).returncode == 0
-    assert subprocess.run([*ends, str(398 * day)], capture_output=True, timeout=60).returncode == 1
+    assert subprocess.run([*ends, str(396 * day)], capture_output=True, timeout=TIMEOUT).returncode == 0
+    assert subprocess.run([*ends, str(398 * day)], capture_output=True, timeout=TIMEOUT).returncode == 1
 
 
 def test_keys_and_passwords_are_for_their_owner_only(etc):
@@ -476,7 +476,7 @@ def test_a_renewed_certificate_is_taken_up_without_a_restart(tmp_path):
 def test_without_a_place_for_its_data_it_does_not_start(etc):
     """Rather than keep sound in /tmp."""
     command = [program("nats-server"), "--config", "nats-server.conf"]
-    done = subprocess.run(command, cwd=etc / "broker", capture_output=True, text=True, env={}, timeout=60)
+    done = subprocess.run(command, cwd=etc / "broker", capture_output=True, text=True, env={}, timeout=TIMEOUT)
     assert done.returncode == 1
     assert "JETSTREAM_DATA" in done.stderr
 
@@ -500,7 +500,7 @@ def test_what_is_typed_opens_it_to_other_machines(etc, tmp_path):
     shutil.copytree(etc, tmp_path / "etc")
     for command in typed(tmp_path / "etc"):
         if command[0] == "sed":
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=TIMEOUT)
     listen = re.search(r"^listen: .*$", (tmp_path / "etc" / "broker" / "nats-server.conf").read_text(), re.MULTILINE)
     assert listen is not None
     assert listen[0] == 'listen: "0.0.0.0:4222"'
@@ -584,7 +584,7 @@ def cluster(etc, tmp_path_factory) -> Iterator[Cluster]:
 async def identity(address: str, arguments: dict[str, object]) -> dict[str, object]:
     from distributed.core import rpc
 
-    async with rpc(address, connection_args=arguments, timeout=30) as other:
+    async with rpc(address, connection_args=arguments, timeout=TIMEOUT) as other:
         return await asyncio.wait_for(other.identity(), 60)
 
 
@@ -598,8 +598,8 @@ def test_whoever_has_a_certificate_commands_the_workers(cluster):
         tls_client_key=str(of / "dispatcher.key"),
         require_encryption=True,
     )
-    with Client(cluster.scheduler, security=security, timeout=60, set_as_default=False) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=PATIENCE) == 3
+    with Client(cluster.scheduler, security=security, timeout=TIMEOUT, set_as_default=False) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=TIMEOUT) == 3
         (worker,) = client.scheduler_info(n_workers=-1)["workers"].values()
         assert (worker["nthreads"], worker["name"]) == (1, "here-1")
     for address in cluster.addresses:
@@ -675,7 +675,7 @@ def test_systemd_finds_nothing_wrong(unit, tmp_path):
     for name in ("network-online", "sound", "time-sync", "sysinit", "basic", "shutdown", "multi-user"):
         (copy.parent / f"{name}.target").write_text(f"[Unit]\nDescription={name}\n")
     command_line = [systemd_analyze, "verify", "--recursive-errors=no", f"--root={tmp_path}", str(copy)]
-    done = subprocess.run(command_line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command_line, capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
@@ -683,7 +683,7 @@ def test_systemd_finds_nothing_wrong(unit, tmp_path):
 def test_its_exposure_is_small(unit):
     """On systemd's scale from 0 to 10, as of the daemon's own unit; the rest is the network."""
     command = [program("systemd-analyze"), "security", "--offline=true", "--threshold=20", "--no-pager", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     exposure = re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout)
     assert exposure is not None, done.stderr
     assert float(exposure[1]) < 2.0

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.service.settings import read_settings
-from tests.conftest import program
+from tests.conftest import TIMEOUT, program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "install.sh"
@@ -29,7 +29,7 @@ def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         env=os.environ | environment,
-        timeout=600,
+        timeout=TIMEOUT,
     )
 
 
@@ -71,10 +71,12 @@ def test_the_installed_command_answers(installed):
     root, *_ = installed
     command = root / "opt" / "gemmed" / "bin" / "gemmed"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": SITE}
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, env=environment, cwd="/", timeout=60)
+    done = subprocess.run(
+        [command, "--version"], capture_output=True, text=True, env=environment, cwd="/", timeout=TIMEOUT
+    )
     assert (done.returncode, done.stderr) == (0, "")
     where = [command.with_name("python"), "-P", "-c", "import pipeline.later; print(pipeline.__file__)"]
-    done = subprocess.run(where, capture_output=True, text=True, cwd="/", timeout=60, check=True)
+    done = subprocess.run(where, capture_output=True, text=True, cwd="/", timeout=TIMEOUT, check=True)
     assert Path(done.stdout.strip()).is_relative_to(root / "opt" / "gemmed")
 
 
@@ -130,7 +132,9 @@ def test_without_rights_it_changes_nothing():
     """As nobody, whoever runs the tests."""
     nobody = {"user": "nobody"} if os.getuid() == 0 else {}
     with SCRIPT.open() as script:
-        done = subprocess.run(["/bin/sh", "-s"], stdin=script, capture_output=True, text=True, timeout=60, **nobody)
+        done = subprocess.run(
+            ["/bin/sh", "-s"], stdin=script, capture_output=True, text=True, timeout=TIMEOUT, **nobody
+        )
     assert done.returncode == 1
     assert "needs root to install into /opt and /etc" in done.stderr
 
@@ -160,19 +164,19 @@ def test_mistakes_are_told(arguments, told, tmp_path):
     "script", ["install.sh", "debian-packages.sh", "fleet/certificates.sh", "fleet/broker-user.sh"]
 )
 def test_scripts_are_portable(script):
-    subprocess.run([program("shellcheck"), "--shell=sh", ROOT / "deploy" / script], check=True, timeout=60)
+    subprocess.run([program("shellcheck"), "--shell=sh", ROOT / "deploy" / script], check=True, timeout=TIMEOUT)
 
 
 @pytest.mark.soak
 def test_with_all_dependencies_it_works(checkout, tmp_path):
     """From a wheel; the command then needs nothing of the tests' environment."""
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, checkout]
-    subprocess.run(wheel, check=True, timeout=600)
+    subprocess.run(wheel, check=True, timeout=TIMEOUT)
     (built,) = tmp_path.glob("*.whl")
     done = run("--root", tmp_path / "root", built)
     assert done.returncode == 0, done.stderr
     command = tmp_path / "root" / "opt" / "gemmed" / "bin" / "gemmed"
     out = tmp_path / "simulated"
     simulate = [command, "simulate", out, "--recordings", "1", "--seconds", "4", "--no-picture"]
-    subprocess.run(simulate, check=True, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=600)
+    subprocess.run(simulate, check=True, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=TIMEOUT)
     assert any(out.iterdir())

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.conftest import program
+from tests.conftest import TIMEOUT, program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "gemmed.service"
@@ -35,14 +35,14 @@ def test_systemd_finds_nothing_wrong(tmp_path):
     for name in ("network", "sound", "time-sync", "sysinit", "basic", "shutdown", "multi-user"):
         (unit.parent / f"{name}.target").write_text(f"[Unit]\nDescription={name}\n")
     command_line = [systemd_analyze, "verify", "--recursive-errors=no", f"--root={tmp_path}", str(unit)]
-    done = subprocess.run(command_line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command_line, capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_its_exposure_is_small():
     """On systemd's scale from 0 to 10; the rest is the sound card and connections within the machine."""
     command = [program("systemd-analyze"), "security", "--offline=true", "--threshold=20", "--no-pager", str(UNIT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     exposure = re.search(r"exposure level for gemmed\.service: ([0-9.]+)", done.stdout)
     assert exposure is not None, done.stderr
     assert float(exposure[1]) < 2.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,18 +15,18 @@ from pipeline.jetstream import Access, Broker
 from pipeline.service.assembly import Choices
 from pipeline.service.replay import Replay
 from pipeline.sources.files import find_recordings
-from tests.conftest import ARRAY, PATIENCE, eventually, heed_interrupts
+from tests.conftest import ARRAY, TIMEOUT, eventually
+from tests.forked import Running, started
 
 _OF_REPLAY_ALONE = {"troubles", "trained_on"}
 _OF_FLEET_ALONE = {"id", "array"}
 Events = list[dict[str, Any]]
 
 
-def gemmed(*arguments: object, log: Path, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+def gemmed(*arguments: object, log: Path, inside: Sequence[str] = ()) -> Running:
     """A command of ours, perhaps inside a network of its own, that writes what it says to a file."""
     with log.open("ab") as file:
-        command = [*inside, sys.executable, "-m", "pipeline.cli", *map(str, arguments)]
-        return subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=heed_interrupts)
+        return started(list(map(str, arguments)), before=inside, stdout=file, stderr=file, cwd=Path.cwd())
 
 
 def recordings_of(number: int, place: Path, *, count: int = 2) -> Path:
@@ -63,7 +61,7 @@ class FleetOfTest:
     speed: float | None = 2.0
     lease_seconds: float = 3.0
     arrays: list[str] = field(init=False)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrays = [f"a{number:02d}" for number in range(self.n_arrays)]
@@ -87,14 +85,14 @@ class FleetOfTest:
         with Broker(self.access, name="test") as broker:
             self.places.make(broker)
 
-    def publish(self, array: str, *, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def publish(self, array: str, *, inside: Sequence[str] = ()) -> Running:
         pace = [] if self.speed is None else ["--speed", self.speed]
         options = ["--array", array, "--config", self.edge, "--state", self.directory / "edge", *pace]
         process = gemmed("publish", self.sound[array], *options, log=self.directory / "publish.log", inside=inside)
         self.processes[f"publish {array}"] = process
         return process
 
-    def run(self, *options: object, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def run(self, *options: object, inside: Sequence[str] = ()) -> Running:
         process = gemmed("fleet", "run", self.file, *options, log=self.directory / "run.log", inside=inside)
         self.processes["run"] = process
         return process
@@ -136,12 +134,12 @@ class FleetOfTest:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         process = self.processes.pop(name)
         process.send_signal(number)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
     def close(self) -> None:
         for process in self.processes.values():
             process.kill()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
     def log(self) -> str:
         return "".join(

@@ -20,7 +20,7 @@ from pipeline.sources.files import FileSource
 from pipeline.wire import Parcel, packed
 from tests.conftest import eventually
 from tests.fleet.broker import Nats
-from tests.fleet.fleets import PATIENCE, Events, without
+from tests.fleet.fleets import TIMEOUT, Events, without
 from tests.stages.laws import cut
 
 OF_FLEET_ALONE = {"id", "array"}
@@ -72,7 +72,7 @@ class Owner:
 
     def end(self) -> Outcome:
         """Once it is over by itself."""
-        self.thread.join(PATIENCE)
+        self.thread.join(TIMEOUT)
         assert self.outcome is not None
         return self.outcome
 
@@ -157,4 +157,4 @@ class Stage:
         for owner in self.owners:
             owner.stopped = True
         for owner in self.owners:
-            owner.thread.join(PATIENCE)
+            owner.thread.join(TIMEOUT)

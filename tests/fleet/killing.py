@@ -1,4 +1,4 @@
-"""A fleet of twenty arrays in which something is killed, or cut off, in the middle of the work."""
+"""A fleet of arrays in which something is killed, or cut off, in the middle of the work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tests.fleet.broker import Certificates, Nats
 from tests.fleet.fleets import FleetOfTest
 from tests.fleet.network import FarMachine
 
-N_ARRAYS = 20
-
 
 class Story:
     """Everything that takes part, and what can happen to it."""
@@ -24,7 +22,9 @@ class Story:
 
     def go_on(self) -> None:
         """Until something more is decided."""
-        eventually(lambda: self.fleet.n_told() > self._heard + N_ARRAYS // 2 or self._is_done(), every=0.25)
+        eventually(
+            lambda: self.fleet.n_told() > self._heard + len(self.fleet.arrays) // 2 or self._is_done(), every=0.25
+        )
         self._heard = self.fleet.n_told()
 
     def _is_done(self) -> bool:
@@ -57,12 +57,12 @@ class Story:
         self.fleet.run("--engine", "dask", "--scheduler", self.cluster.address)
 
 
-def survives(tmp_path: Path, model: Path, happenings: list[str], *, speed: float) -> None:
+def survives(tmp_path: Path, model: Path, happenings: list[str], *, n_arrays: int, speed: float) -> None:
     """Whatever happens, each array decides what a local replay of its sound decides, once."""
     with (
         Nats(tmp_path / "nats") as nats,
         Cluster(tmp_path / "dask") as cluster,
-        FleetOfTest(tmp_path, nats.access(), model, N_ARRAYS, speed=speed) as fleet,
+        FleetOfTest(tmp_path, nats.access(), model, n_arrays, speed=speed) as fleet,
     ):
         fleet.init()
         cluster.worker()
@@ -77,7 +77,7 @@ def survives(tmp_path: Path, model: Path, happenings: list[str], *, speed: float
         fleet.finish()
 
 
-def survives_a_partition(tmp_path: Path, model: Path) -> None:
+def survives_a_partition(tmp_path: Path, model: Path, *, n_arrays: int) -> None:
     """A machine with a worker and some publishers is cut off for longer than a lease lasts, and comes back.
 
     Its arrays go to the other worker meanwhile; it finds out when it is back, and what it decided for itself in between
@@ -89,20 +89,20 @@ def survives_a_partition(tmp_path: Path, model: Path) -> None:
         with (
             Nats(tmp_path / "nats", tls=certificates, host=far.here) as nats,
             Cluster(tmp_path / "dask", tls=tls, host=far.here) as cluster,
-            FleetOfTest(tmp_path, nats.access(), model, N_ARRAYS, speed=0.7) as fleet,
+            FleetOfTest(tmp_path, nats.access(), model, n_arrays, speed=0.7) as fleet,
         ):
             fleet.init()
             cluster.worker(host=far.here)
             cluster.worker(host=far.there, inside=far.inside)
             fleet.run("--engine", "dask", "--scheduler", cluster.address, *tls_options(tls))
-            eventually(lambda: len(_owners(fleet)) == N_ARRAYS, every=0.5)
+            eventually(lambda: len(_owners(fleet)) == n_arrays, every=0.5)
             before = _owners(fleet)
             assert len(set(before.values())) == 2
             for number, array in enumerate(fleet.arrays):
-                fleet.publish(array, inside=far.inside if number < 4 else ())
-            eventually(lambda: fleet.n_told() > N_ARRAYS, every=0.25)
+                fleet.publish(array, inside=far.inside if number < 2 else ())
+            eventually(lambda: fleet.n_told() > n_arrays, every=0.25)
             far.cut()
-            eventually(lambda: _all_belong_to_one(_owners(fleet)), every=0.5)
+            eventually(lambda: _all_belong_to_one(_owners(fleet), n_arrays), every=0.5)
             far.mend()
             fleet.finish()
 
@@ -115,8 +115,8 @@ def _owners(fleet: FleetOfTest) -> dict[str, str]:
     return {array: owner.rpartition(":")[0] for array, owner in owners.items()}
 
 
-def _all_belong_to_one(owners: dict[str, str]) -> bool:
-    return len(owners) == N_ARRAYS and len(set(owners.values())) == 1
+def _all_belong_to_one(owners: dict[str, str], n_arrays: int) -> bool:
+    return len(owners) == n_arrays and len(set(owners.values())) == 1
 
 
 HAPPENINGS: list[str] = ["worker", "scheduler", "broker", "publisher", "dispatcher"]

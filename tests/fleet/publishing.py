@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
+from tests.forked import started
 
 
 def settings(directory: Path, *, broker: str = "", source: str = 'kind = "pcm"', publish: str = "") -> Path:
@@ -31,11 +32,10 @@ class Publishing:
     """Fed through its standard input; a test that failed leaves nothing behind."""
 
     def __init__(self, config: Path, *arguments: object, before: Sequence[str] = ()) -> None:
-        command = [sys.executable, "-m", "pipeline.cli", "publish", *map(str, arguments), "--config", str(config)]
-        self.process = subprocess.Popen(
-            [*before, *command],
+        self.process = started(
+            ["publish", *map(str, arguments), "--config", str(config)],
+            before=before,
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])},
         )
@@ -51,7 +51,7 @@ class Publishing:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.kill()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         for pipe in (self.process.stdin, self.process.stderr):
             assert pipe is not None
             pipe.close()
@@ -79,7 +79,7 @@ class Publishing:
 
     def logged(self, text: str) -> dict[str, Any]:
         """Wait until it has said so; the whole line."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with self._said:
             while not (found := [line for line in self.lines if text in line]):
                 assert not self._ended, self.lines
@@ -89,13 +89,13 @@ class Publishing:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> int:
-        code = self.process.wait(PATIENCE)
-        self._thread.join(PATIENCE)
+        code = self.process.wait(TIMEOUT)
+        self._thread.join(TIMEOUT)
         return code

@@ -24,7 +24,7 @@ from pipeline.fleet.settings import RESERVED, Fleet, read_fleet
 from pipeline.fleet.work import Assignment
 from pipeline.wire import unpacked
 from tests.conftest import eventually
-from tests.fleet.fleets import PATIENCE, recordings_of
+from tests.fleet.fleets import TIMEOUT, recordings_of
 from tests.fleet.hosted import Stage
 
 LEASE_SECONDS = 10.0
@@ -45,7 +45,7 @@ class _Worker:
     def is_stopping(self) -> bool:
         """Whoever is killed never hears the answer: he renews, keeps and gives back nothing any more."""
         if self.frozen.is_set():
-            self.buried.wait(PATIENCE)
+            self.buried.wait(TIMEOUT)
             raise _Killed
         return self.buried.is_set()
 
@@ -111,7 +111,7 @@ class Threads:
         for worker in self._all:
             worker.buried.set()
         for task in self.tasks:
-            task.thread.join(PATIENCE)
+            task.thread.join(TIMEOUT)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def heard(stage: Stage, letters: str) -> bool:
 
 def at_the_latest() -> Callable[[], bool]:
     """Stops a dispatcher that should have ended by itself long ago."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     return lambda: time.monotonic() > until
 
 
@@ -214,7 +214,7 @@ class Dispatching:
 
     def __exit__(self, *exc: object) -> None:
         self._stopped = True
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         if self._raised is not None:
             raise self._raised
 

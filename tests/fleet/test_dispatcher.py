@@ -19,7 +19,7 @@ from pipeline.fleet.settings import RESERVED, read_fleet
 from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Access, Broker
 from pipeline.training.model import Model
-from tests.conftest import eventually, free_port
+from tests.conftest import TIMEOUT, eventually, free_port
 from tests.dask_cluster import Cluster
 from tests.fleet.broker import Nats
 from tests.fleet.fleets import gemmed
@@ -71,7 +71,7 @@ def test_a_fleet_that_was_read_again_outlives_the_broker(tmp_path, model):
         nats.start()
         eventually(lambda: crew.given)
         stopped.append(True)
-        thread.join(60)
+        thread.join(TIMEOUT)
         assert set(crew.given) == {"south"}
 
 
@@ -126,7 +126,7 @@ def test_a_result_that_nobody_can_fetch_is_not_waited_for(tmp_path):
             lost.send_signal(signal.SIGSTOP)
             asked = Thread(target=task.outcome, daemon=True)
             asked.start()
-            asked.join(60)
+            asked.join(TIMEOUT)
             assert not asked.is_alive()
         finally:
             crew.close()
@@ -168,9 +168,9 @@ def test_it_stops_at_once_while_it_waits_for_the_broker(tmp_path, model, monkeyp
         fleet = fleet_of(tmp_path, nats, model, ["north"])
         thread = Thread(target=dispatch, args=(fleet, no_crew), kwargs={"stopping": stopped.is_set}, daemon=True)
         thread.start()
-        assert refused.wait(30)
+        assert refused.wait(TIMEOUT)
         stopped.set()
-        thread.join(30)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
 
 
@@ -188,7 +188,7 @@ def test_a_dispatcher_that_waits_for_another_says_so_and_can_be_stopped(tmp_path
         eventually(lambda: process.poll() is not None or "another dispatcher" in told.read_text())
         if number is not None:
             process.send_signal(number)
-        assert process.wait(30) == 0, told.read_text()
+        assert process.wait(TIMEOUT) == 0, told.read_text()
         assert owner_of(fleet.places.leases(broker), RESERVED) == "somebody:7:abc"
     lines = [json.loads(line) for line in told.read_text().splitlines()]
     waiting = "another dispatcher has the fleet; waiting whether it lives"
@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_fleet_is_told_also_while_the_broker_is_away(tmp_pa
     file = tmp_path / "fleet.toml"
     file.write_text(f'{text.format(model=model)}[broker]\naddress = "nats://127.0.0.1:{free_port()}"\n')
     process = gemmed("fleet", "run", file, log=tmp_path / "run.log")
-    assert process.wait(60) == 1
+    assert process.wait(TIMEOUT) == 1
     lines = (tmp_path / "run.log").read_text().splitlines()
     assert len(lines) == 1
     assert told in lines[0]
@@ -219,7 +219,7 @@ def test_a_fleet_whose_time_is_over_before_the_broker_came_has_failed(tmp_path, 
     address = f"nats://127.0.0.1:{free_port()}"
     file.write_text(f'[fleet]\nmodel = "{model}"\n[broker]\naddress = "{address}"\n[[arrays]]\nname = "north"\n')
     process = gemmed("fleet", "run", file, "--for", 1, log=tmp_path / "run.log")
-    assert process.wait(60) == 1
+    assert process.wait(TIMEOUT) == 1
     assert f"gemmed: broker {address} cannot be reached; start it" in (tmp_path / "run.log").read_text()
 
 

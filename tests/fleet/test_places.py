@@ -46,9 +46,9 @@ def test_a_broker_of_three_that_dies_takes_no_model_with_it(brokers, tmp_path, m
             return ModelStore(places.models(broker), tmp_path / "there").load(Model.load(model).name)
         return None
 
-    leader = int(eventually(handed_in, within=60.0).removeprefix("n"))
+    leader = int(eventually(handed_in).removeprefix("n"))
     brokers[leader].kill()
-    arrived = eventually(lambda: fetched(brokers[leader - 1]), within=60.0)
+    arrived = eventually(lambda: fetched(brokers[leader - 1]))
     assert arrived.identity == Model.load(model).identity
 
 

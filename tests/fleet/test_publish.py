@@ -23,7 +23,7 @@ from pipeline.sinks.spool import DISK_FULL, SPOOL_FULL
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.sources.stream import Sorting
 from pipeline.wire import Parcel
-from tests.conftest import ARRAY, eventually, program
+from tests.conftest import ARRAY, TIMEOUT, eventually, program
 from tests.fleet.broker import Certificates, Nats
 from tests.fleet.consumer import heard, sound_of
 from tests.fleet.publishing import Publishing, settings
@@ -246,7 +246,7 @@ def test_files_stop_at_the_end_of_their_time(recordings, tmp_path, budget, optio
     """While the broker is away, whatever it waits for; it says how much is left, and the next start sends it."""
     nats = Nats(tmp_path / "nats")
     config = settings(tmp_path / "edge", broker=at(nats), publish=f'budget = "{budget}"')
-    done = gemmed("publish", str(recordings), "--config", str(config), "--for", "1", *options, timeout=60)
+    done = gemmed("publish", str(recordings), "--config", str(config), "--for", "1", *options, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     left = re.search(r" s of sound taken, (\d+) messages wait in the spool for the next start\n$", done.stdout)
     assert left, done.stdout
@@ -620,7 +620,7 @@ def test_files_can_be_stopped_at_any_moment(moment):
 
     thread = Thread(target=play, daemon=True)
     thread.start()
-    thread.join(20.0)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()
 
 

@@ -105,9 +105,9 @@ def tiny_run(tmp_path_factory):
     component("cleanlab")
     from pipeline.reproduction.footsteps_run import run_footsteps
 
-    plan = Plan(3, 3, 2, 2, (Cell("stale", 0.4),), True, 1)
+    plan = Plan(3, 3, 2, 1, (Cell("stale", 0.4),), True, 1)
     out = tmp_path_factory.mktemp("footsteps")
-    with LocalEngine(2) as engine:
+    with LocalEngine(1) as engine:
         run_footsteps(plan, out, engine=engine, restart=False)
     return plan, out
 
@@ -128,7 +128,7 @@ def test_a_tiny_run_writes_everything(tiny_run):
 
 
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tiny_run, tmp_path):
-    """Half of the tasks and a part of a line are left: the rest is measured again, in another order."""
+    """One task and a part of another's line are left: that one is measured again, after the first."""
     from pipeline.reproduction.footsteps_run import run_footsteps
 
     plan, out = tiny_run

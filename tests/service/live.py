@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ import numpy as np
 
 from pipeline.simulation import Site, record
 from pipeline.simulation.faults import FaultPlan, parse_kinds
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
+from tests.forked import started
 
 Event = dict[str, Any]
 
@@ -50,9 +50,9 @@ class Running:
     def __init__(
         self, config: Path, *options: str, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> None:
-        command = [sys.executable, "-m", "pipeline.cli", "run", "--events", "--config", str(config), *options]
-        self.process = subprocess.Popen(
-            [*before, *command],
+        self.process = started(
+            ["run", "--events", "--config", str(config), *options],
+            before=before,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -99,13 +99,12 @@ class Running:
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
         """Wait for an event; fails if the daemon ends before, or takes too long, whatever else it tells meanwhile."""
-        within = 3 * PATIENCE
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 event = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
-                raise AssertionError(f"not told within {within} s; {self.errors.decode()}") from None
+                raise AssertionError(f"not told within {TIMEOUT} s; {self.errors.decode()}") from None
             assert event is not None, f"the daemon ended; {self.errors.decode()}"
             self.events.append(event)
             if wanted(event):
@@ -116,7 +115,7 @@ class Running:
 
     def feed_until_logged(self, text: str, data: bytes) -> int:
         """Go on feeding, slowly, until it has said so on standard error; how many bytes that took."""
-        fed, deadline = 0, time.monotonic() + PATIENCE
+        fed, deadline = 0, time.monotonic() + TIMEOUT
         with self._said:
             while text.encode() not in self.errors:
                 assert time.monotonic() < deadline, self.errors.decode()
@@ -130,7 +129,7 @@ class Running:
 
     def logged(self, text: str) -> None:
         """Wait until it has said so on standard error."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with self._said:
             while text.encode() not in self.errors:
                 assert self._said.wait(deadline - time.monotonic()), self.errors.decode()
@@ -143,10 +142,10 @@ class Running:
         return self.wait()
 
     def wait(self) -> int:
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         self._waited = True
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         while (event := self._queue.get_nowait()) is not None:
             self.events.append(event)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):

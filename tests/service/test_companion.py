@@ -14,7 +14,7 @@ import pytest
 from pipeline.service import companion as companion_module
 from pipeline.service.companion import Companion
 from pipeline.service.settings import Settings, Storage, Token, Web
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import TIMEOUT, eventually
 
 # Writes what it is told, a line each, and its own number; ends as it is told to.
 LISTENER = """
@@ -37,7 +37,7 @@ def companion(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     token = Token(name="anna", hash="sha256:" + "0" * 64)
     settings = Settings(storage=Storage(directory=tmp_path), web=Web(address="127.0.0.1:9999", tokens=(token,)))
-    monkeypatch.setattr(companion_module, "_STOP_SECONDS", PATIENCE)
+    monkeypatch.setattr(companion_module, "_STOP_SECONDS", TIMEOUT)
     made = Companion("listener_of_tests", settings, "run-1")
     yield made
     made.stop()

@@ -16,7 +16,7 @@ from pipeline.service.verify import recordings, runs, verify
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore
 from tests.conftest import free_port
-from tests.service.live import PATIENCE, Running, settings
+from tests.service.live import TIMEOUT, Running, settings
 
 RATE, SENSORS = 2000, 4
 HASTY = 'stuck = "30 s"\nretry_first = "0.05 s"\nretry_most = "0.2 s"\ntick = "0.1 s"'
@@ -31,7 +31,7 @@ def noise(seconds: float, seed: int = 0) -> np.ndarray:
 @contextmanager
 def server(port: int = 0) -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", port)) as listening:
-        listening.settimeout(PATIENCE)
+        listening.settimeout(TIMEOUT)
         yield listening
 
 
@@ -191,7 +191,7 @@ def test_a_thread_that_hangs_does_not_keep_it_from_stopping(tmp_path, seconds):
         ticked_at(daemon, heard)
         began = time.monotonic()
         daemon.process.terminate()
-        assert daemon.process.wait(PATIENCE) == 0
+        assert daemon.process.wait(TIMEOUT) == 0
         print(f"stopped after {time.monotonic() - began:.2f} s")
         assert daemon.wait() == 0
     assert daemon.events[-1]["type"] == "run_stopped"

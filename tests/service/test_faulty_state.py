@@ -16,7 +16,7 @@ from pipeline.service.state import StateDirectory
 from pipeline.service.status import STALE, STOPPED, status
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
-from tests.conftest import eventually
+from tests.conftest import TIMEOUT, eventually
 from tests.forked import gemmed
 from tests.service.live import Running, settings, simulated_sound
 
@@ -227,7 +227,7 @@ def test_systemd_hears_that_it_is_ready_that_it_processes_and_that_it_stops(tmp_
     """The watchdog is fed by facts that went through; while there are none and none are due, it is not."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
-        receiver.settimeout(60)
+        receiver.settimeout(TIMEOUT)
         environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
         config = settings(tmp_path, model=None, source='kind = "pcm"\ntick = "25 s"\nstuck = "30 s"')
         with Running(config, environment=environment) as daemon:
@@ -243,7 +243,7 @@ def test_systemd_hears_that_it_is_ready_that_it_processes_and_that_it_stops(tmp_
             assert set(heard) == {b"WATCHDOG=1"}
             receiver.settimeout(2.0)  # five times as long as it must be fed
             eventually(lambda: not heard_from(receiver), "all is processed, and it is not fed any more", every=0.0)
-            receiver.settimeout(60)
+            receiver.settimeout(TIMEOUT)
             os.kill(daemon.process.pid, signal.SIGTERM)
             while (word := receiver.recv(100)) == b"WATCHDOG=1":
                 pass

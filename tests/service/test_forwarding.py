@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +18,9 @@ from pipeline.service.status import status
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.jsonl import EVENT_TYPES
 from tests.conftest import eventually
+from tests.forked import Process, is_stopped
 from tests.service.live import Running, settings
-from tests.sinks.broker import PATIENCE, Mosquitto, Subscriber
+from tests.sinks.broker import TIMEOUT, Mosquitto, Subscriber
 from tests.sinks.receiver import serving
 
 STATUS = {
@@ -45,9 +43,7 @@ class Forwarding:
         self._socket.send(json.dumps({"settings": effective(chosen), "file": None, "run": "a-run"}).encode())
         self.tell()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.service.forwarding"], stdin=theirs.fileno()
-            )
+            self.process = Process([], module="pipeline.service.forwarding", stdin=theirs.fileno())
 
     def tell(self, **status: object) -> None:
         self._socket.send(json.dumps({"status": STATUS | status, "last_id": 0}).encode())
@@ -56,18 +52,18 @@ class Forwarding:
         """Not while it writes: it would keep the journal locked."""
         with journal.transaction():
             self.process.send_signal(signal.SIGSTOP)
-            os.waitpid(self.process.pid, os.WUNTRACED)
+            eventually(lambda: is_stopped(self.process.pid))
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
     def daemon_dies(self) -> int:
         self._socket.close()
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def __enter__(self) -> Forwarding:
         return self
@@ -270,7 +266,7 @@ def test_check_tries_the_broker_and_the_receiver_for_real(broker, chosen, tmp_pa
         assert found["mqtt"].told == f"{broker.address} lets us in"
         assert found["webhook"].told.startswith(f"http://127.0.0.1:{port} can be reached")
         with receiver.accept()[0] as caller:
-            caller.settimeout(PATIENCE)
+            caller.settimeout(TIMEOUT)
             assert caller.recv(1) == b""
         assert subscriber.payloads("gemmed/field/status")[-1] == b"online"
     broker.kill()

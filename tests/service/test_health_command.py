@@ -106,7 +106,7 @@ def test_the_terminal_tells_each_sensor_and_the_rate_of_faults(found):
 
 def test_the_number_of_processes_changes_nothing(recordings, found, tmp_path):
     out = tmp_path / "again.json"
-    done = gemmed("health", str(recordings), "--out", str(tmp_path / "h.html"), "--json", str(out), "--jobs", "1")
+    done = gemmed("health", str(recordings), "--out", str(tmp_path / "h.html"), "--json", str(out), "--jobs", "2")
     assert done.returncode == 0
     assert json.loads(out.read_text()) == found["json"]
     assert (tmp_path / "h.html").read_bytes() == found["html"].read_bytes()

@@ -14,7 +14,7 @@ from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import Part, SoundStore
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 
 RATE, SENSORS = 1000, 2
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_kept_is_counted_and_what_can_lies_in_its_own_recording(s
     aside.rename(state.sound)
     keeper.keep(block(70, 150))
     keeper.close()
-    house.finish(seconds=PATIENCE)
+    house.finish(seconds=TIMEOUT)
     assert keeper.lost == 30 + 70
     assert [notice.kind for notice in reports] == [NoticeKind.STORAGE_READ_ONLY, NoticeKind.STORAGE_RECOVERED]
     assert reports[1].details["samples_lost"] == 100
@@ -88,13 +88,13 @@ def test_hearing_does_not_wait_for_a_disk_that_refuses_and_nothing_is_thrown_awa
         file = state.sound / "first" / f"{100 * number:012d}-s16-3.part"
         file.write_bytes(bytes(4 * 100))
         house.hand_over(Part(file, "first", 100 * number, "s16", (True, True), RATE))
-    house.finish(seconds=PATIENCE)
+    house.finish(seconds=TIMEOUT)
     assert len(list(state.sound.glob("*/*.part"))) == 100
     state.journal.rmdir()
     for file in state.path.glob("aside.sqlite*"):
         file.rename(str(file).replace("aside.sqlite", "journal.sqlite"))
     again = housekeeper(state)
-    again.finish(seconds=PATIENCE)
+    again.finish(seconds=TIMEOUT)
     assert pieces(state) == [("first", start, start + 100) for start in range(0, 10_000, 100)]
 
 
@@ -128,8 +128,8 @@ def test_a_full_disk_is_cleared_although_nothing_can_be_written_to_it(state, mon
     file = state.sound / "first" / f"{0:012d}-s16-3.part"
     file.write_bytes(bytes(400))
     house.hand_over(Part(file, "first", 0, "s16", (True, True), RATE))
-    assert told.wait(PATIENCE)
-    house.finish(seconds=PATIENCE)
+    assert told.wait(TIMEOUT)
+    house.finish(seconds=TIMEOUT)
     assert tries[0] == 1
     assert tries[-1] == 0
     assert reports[0].kind is NoticeKind.STORAGE_PRUNED

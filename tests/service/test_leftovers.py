@@ -19,6 +19,7 @@ from pipeline.service.verify import verify
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.sound import Part, SoundStore, Spool
 from pipeline.training.model import Model
+from tests.conftest import TIMEOUT
 
 RATE_HZ, SECONDS = 2000, 3
 RECORDING = "r-0001"
@@ -102,7 +103,7 @@ def test_the_budget_holds_from_the_start(state):
     tidy(state)
     told: Queue[Notice] = Queue()
     housekeeper = Housekeeper(state, budget_bytes=1, least_free_bytes=0, report=told.put)
-    pruned = told.get(timeout=60.0)
+    pruned = told.get(timeout=TIMEOUT)
     assert pruned.kind is NoticeKind.STORAGE_PRUNED
     assert pruned.details["removed_pieces"] == {"ordinary": SECONDS + 1}
     housekeeper.finish(seconds=60.0)

@@ -18,7 +18,7 @@ from pipeline.events import Block, FaultOpened, Gap, Notice, NoticeKind, Paced, 
 from pipeline.service.live import Door, LiveSource, Patience
 from pipeline.service.ring import OVERLOAD
 from pipeline.stages import Pacing
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 from tests.stages.laws import fed
 
 RATE, SENSORS = 1000, 2
@@ -75,7 +75,7 @@ def live(way: Door, *, patience: Patience = HASTY, **options) -> LiveSource:
 
 def hear(source: LiveSource, until: Callable[[object], bool] = lambda fact: False) -> list[object]:
     """Facts up to one that is waited for, or to the end; blocks and gaps tile every recording."""
-    facts, position, deadline = [], source.position, time.monotonic() + PATIENCE
+    facts, position, deadline = [], source.position, time.monotonic() + TIMEOUT
     for fact in source:
         assert time.monotonic() < deadline, facts[-20:]
         facts.append(fact)
@@ -123,7 +123,7 @@ def test_recordings_that_follow_each_other_do_so_in_time():
 
 def test_a_page_is_turned_with_the_next_sample():
     go_on = Event()
-    script = [STARTED, numbered(0, 100), lambda: go_on.wait(PATIENCE), numbered(100, 50)]
+    script = [STARTED, numbered(0, 100), lambda: go_on.wait(TIMEOUT), numbered(100, 50)]
     with live(door(script, again=False), patience=NEVER) as source:
         hear(source, lambda fact: isinstance(fact, Block))
         source.turn_page()
@@ -174,10 +174,10 @@ def test_ticks_come_from_outside_a_thread_that_hangs():
 
     def late() -> None:
         hanging.append(current_thread())
-        hang.wait(PATIENCE)
+        hang.wait(TIMEOUT)
 
     first = [STARTED, numbered(0, 100), late, numbered(100, 999)]
-    way = door(first, [STARTED, numbered(100, 50), lambda: more.wait(PATIENCE), numbered(150, 60)])
+    way = door(first, [STARTED, numbered(100, 50), lambda: more.wait(TIMEOUT), numbered(150, 60)])
     with live(way, patience=replace(HASTY, stuck_seconds=2.0)) as source:
         facts = hear(source, lambda fact: isinstance(fact, Block))
         facts += (silence := hear(source, lambda fact: isinstance(fact, SourceTrouble)))
@@ -188,7 +188,7 @@ def test_ticks_come_from_outside_a_thread_that_hangs():
         assert facts[-1].message.endswith("it is opened again")
         facts += hear(source, lambda fact: isinstance(fact, Block))
         hang.set()
-        hanging[0].join(PATIENCE)
+        hanging[0].join(TIMEOUT)
         assert not hanging[0].is_alive()
         more.set()
         facts += hear(source, lambda fact: isinstance(fact, Block))
@@ -202,7 +202,7 @@ def test_a_driver_that_hangs_for_ever_does_not_fill_the_machine_with_threads():
     def open_source() -> Scripted:
         opened.append(None)
         if not hang.is_set():
-            hang.wait(PATIENCE)
+            hang.wait(TIMEOUT)
             raise SourceError("was gone; plug it in")
         return Scripted([STARTED, numbered(0, 10)])
 
@@ -231,7 +231,7 @@ def test_who_waits_for_a_caller_is_not_stuck(idle_is_stuck):
         now[0] += 0.15
         for _ in range(3):
             looked.clear()
-            assert looked.wait(PATIENCE) or over.is_set()
+            assert looked.wait(TIMEOUT) or over.is_set()
 
     way = door([wait, Tick(0, 1.0)] * 10 + [STARTED, numbered(0, 10)], idle_is_stuck=idle_is_stuck)
     with live(way, steady=steady, wall=steady) as source:
@@ -246,7 +246,7 @@ def test_the_clock_is_set_and_a_new_recording_begins_with_the_new_time():
     wall, steps = [1_000_000.0], [Event(), Event()]
 
     def until_set(number: int) -> Callable[[], object]:
-        return lambda: steps[number].wait(PATIENCE)
+        return lambda: steps[number].wait(TIMEOUT)
 
     script = [STARTED, numbered(0, 100), until_set(0), numbered(100, 100), until_set(1), numbered(200, 100)]
     way = door(script, again=False)
@@ -303,7 +303,7 @@ def test_too_much_at_once_is_lost_counted_and_told_also_before_anybody_listened(
         facts = hear(source, lambda fact: isinstance(fact, RecordingStarted))
         heard = iter(source)
         facts.append(next(heard))  # opens the door
-        assert written.wait(PATIENCE)
+        assert written.wait(TIMEOUT)
         facts += list(heard)
     gaps = of(Gap, facts)
     assert {gap.reason for gap in gaps} == {OVERLOAD}
@@ -318,10 +318,10 @@ def test_too_much_at_once_is_lost_counted_and_told_also_before_anybody_listened(
 def test_what_waits_when_it_is_stopped_is_told():
     """A stop does not take long: what nobody has time for any more is a gap, nobody's fault."""
     written, more = Event(), Event()
-    script = [STARTED, *blocks(600, 100), written.set, lambda: more.wait(PATIENCE)]
+    script = [STARTED, *blocks(600, 100), written.set, lambda: more.wait(TIMEOUT)]
     with live(door(script), patience=NEVER) as source:
         facts = hear(source, lambda fact: isinstance(fact, Block))
-        assert written.wait(PATIENCE)
+        assert written.wait(TIMEOUT)
         source.stop()
         facts += hear(source)
         more.set()
@@ -334,7 +334,7 @@ def test_what_waits_when_it_is_stopped_is_told():
 @pytest.mark.parametrize("where", ["in a pause", "in a hanging thread", "before anything"])
 def test_it_stops_wherever_it_is(where):
     hang = Event()
-    scripts = {"in a pause": SourceError("not there; plug it in"), "in a hanging thread": [lambda: hang.wait(PATIENCE)]}
+    scripts = {"in a pause": SourceError("not there; plug it in"), "in a hanging thread": [lambda: hang.wait(TIMEOUT)]}
     patience = Patience(tick_seconds=0.01, retry_first_seconds=1e6, retry_most_seconds=1e6)
     try:
         with live(door(scripts.get(where, [])), patience=patience) as source:
@@ -353,7 +353,7 @@ def test_the_pace_is_measured_by_the_clock():
     taken = Event()
 
     def handed_over() -> None:
-        taken.wait(PATIENCE)
+        taken.wait(TIMEOUT)
         taken.clear()
 
     paced_script = [STARTED]

@@ -13,13 +13,15 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import TIMEOUT
+
 START = "from pipeline.service.logs import log, start_logging\n"
 
 
 def told(code: str, *, format: str = "json", level: str = "info", **options) -> str:
     """What a process that runs `code` writes to standard error."""
     code = f"{START}start_logging({level!r}, {format!r})\n{code}"
-    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=True, timeout=30, **options)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=True, timeout=TIMEOUT, **options)
     return done.stderr.decode()
 
 
@@ -60,7 +62,7 @@ def test_auto_is_json_where_nobody_looks_on():
 def test_auto_is_text_on_a_terminal():
     near, far = pty.openpty()
     code = f"{START}start_logging('info', 'auto'); log.info('on a terminal')"
-    subprocess.run([sys.executable, "-c", code], stderr=far, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], stderr=far, check=True, timeout=TIMEOUT)
     os.close(far)
     line = os.read(near, 4096).decode()
     os.close(near)
@@ -76,7 +78,9 @@ def test_auto_is_text_with_priorities_in_the_journal(tmp_path):
             stream = os.fstat(journal.fileno())
             environment = os.environ | {"JOURNAL_STREAM": name or f"{stream.st_dev}:{stream.st_ino}"}
             code_there = f"{START}start_logging('debug', 'auto')\n{code}"
-            subprocess.run([sys.executable, "-c", code_there], stderr=journal, env=environment, check=True, timeout=30)
+            subprocess.run(
+                [sys.executable, "-c", code_there], stderr=journal, env=environment, check=True, timeout=TIMEOUT
+            )
         assert path.read_text().startswith(expected)
 
 
@@ -130,7 +134,9 @@ def test_a_full_disk_stops_nobody():
     """/dev/full refuses every byte."""
     with open("/dev/full", "wb") as full:
         code = f"{START}start_logging('info', 'json')\nlog.info('a')\nprint('alive')"
-        done = subprocess.run([sys.executable, "-c", code], stderr=full, stdout=subprocess.PIPE, check=True, timeout=30)
+        done = subprocess.run(
+            [sys.executable, "-c", code], stderr=full, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT
+        )
     assert done.stdout == b"alive\n"
 
 
@@ -140,6 +146,7 @@ def test_a_broken_pipe_stops_nobody_and_lost_lines_are_told_later(tmp_path):
     os.mkfifo(fifo)
     code = f"""
 import os, signal
+from tests.conftest import TIMEOUT
 {START}
 reader = os.open({str(fifo)!r}, os.O_RDONLY | os.O_NONBLOCK)
 start_logging('info', 'text', descriptor=os.open({str(fifo)!r}, os.O_WRONLY))
@@ -149,7 +156,7 @@ reader = os.open({str(fifo)!r}, os.O_RDONLY | os.O_NONBLOCK)
 log.info('c')
 print(os.read(reader, 9999).decode())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=TIMEOUT)
     lines = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line]
     assert lines == ["warning lines of this log were lost lines=2", "info    c"]
     assert done.stderr == ""
@@ -167,6 +174,6 @@ with open({str(path)!r}, 'w') as precious:
 print(number)
 """
     command = ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=30)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=TIMEOUT)
     assert done.stdout == b"2\n"
     assert path.read_bytes() == b""

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from io import StringIO
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from pipeline.sources.files import FileSource, find_recordings
 from pipeline.training.model import Model
 from pipeline.workers import ThisProcess, progress_bar
 from tests.conftest import eventually
-from tests.forked import ROOT, gemmed
+from tests.forked import ROOT, Process, gemmed
 from tests.service.conftest import ALPHA
 
 CHOICES, SAME = Choices(alpha=ALPHA), ("--alpha", str(ALPHA))
@@ -59,14 +57,14 @@ def test_any_block_size_gives_the_same_bytes(block_samples, model, unseen, decis
 def test_the_command_gives_the_same_bytes_again(model, unseen, decisions, tmp_path):
     """Another process, another number of workers; to standard output too."""
     out = tmp_path / "again.jsonl"
-    assert gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), *SAME, "--jobs", "1").returncode == 0
+    assert gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), *SAME, "--jobs", "2").returncode == 0
     assert out.read_bytes() == decisions.read_bytes()
     done = gemmed("replay", str(unseen), "--model", str(model), "--out", "-", *SAME)
     assert done.stdout == decisions.read_text()
     assert "Decisions per recording" in done.stderr
 
 
-@pytest.mark.parametrize("share", [0.0005, 0.05, 0.31, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize("share", [0.0005, 0.31, 0.77])
 def test_cut_off_anywhere_it_is_completed_to_the_same_bytes(share, model, unseen, decisions, tmp_path):
     """As a crash leaves it: nothing is repeated, nothing skipped."""
     whole = decisions.read_bytes()
@@ -95,14 +93,13 @@ def test_killed_for_real_and_started_again(model, unseen, tmp_path):
             (many / f"{number:02d}_{path.name}").symlink_to(path)
     whole = replayed(model, many, tmp_path / "whole.jsonl")
     out = tmp_path / "killed.jsonl"
-    command = [sys.executable, "-m", "pipeline.cli", "replay", str(many), "--model", str(model), "--out", str(out)]
-    command += SAME
-    process = subprocess.Popen([*command, "--jobs", "1"], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    command = ["replay", str(many), "--model", str(model), "--out", str(out), *SAME]
+    process = Process([*command, "--jobs", "1"], start_new_session=True)
     eventually(lambda: process.poll() is not None or (out.exists() and out.read_bytes().count(b"_finished") > 1))
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert b"replay_finished" not in out.read_bytes()
-    done = gemmed(*command[3:])
+    done = gemmed(*command)
     assert done.returncode == 0, done.stderr
     assert "continuing:" in done.stdout
     assert out.read_bytes() == whole.read_bytes()

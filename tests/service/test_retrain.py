@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from pipeline.simulation.scene import record
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore, Spool
 from pipeline.training.model import Model, Refusal
-from tests.forked import ROOT
+from tests.forked import Process
 from tests.service.conftest import ARRAY
 
 RATE = 4000
@@ -159,18 +158,10 @@ def decided(model: Model, scene: np.ndarray) -> list[Decision]:
     return found
 
 
-def process(state: Path, job: dict) -> subprocess.Popen[str]:
+def process(state: Path, job: dict) -> Process:
     (state / "job.json").write_text(json.dumps(job))
-    command = [
-        sys.executable,
-        "-m",
-        "pipeline.service.retrain",
-        "--state",
-        str(state),
-        "--job",
-        str(state / "job.json"),
-    ]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    command = ["--state", str(state), "--job", str(state / "job.json")]
+    return Process(command, module="pipeline.service.retrain", stderr=subprocess.PIPE, text=True)
 
 
 def killed_while_learning(state: Path) -> int:

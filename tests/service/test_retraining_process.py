@@ -17,7 +17,7 @@ from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from tests.service.conftest import ARRAY
 
-PATIENCE = 600.0
+TIMEOUT = 600.0
 """What learns has only the time that others leave."""
 
 
@@ -31,14 +31,14 @@ def settings(directory: Path) -> Settings:
 
 
 def word(beside: Learning, wanted: Callable[[object], bool]) -> Any:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         said = beside.word()
         if said is None:
             beside._stopped.wait(0.05)
         elif wanted(said):
             return said
-    raise AssertionError(f"it was not said within {PATIENCE} s")
+    raise AssertionError(f"it was not said within {TIMEOUT} s")
 
 
 def notice(kind: NoticeKind) -> Callable[[object], bool]:
@@ -46,7 +46,7 @@ def notice(kind: NoticeKind) -> Callable[[object], bool]:
 
 
 def pid_of(beside: Learning) -> int:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         process = beside._retraining._process
         if process is not None:
@@ -111,7 +111,7 @@ def test_a_bad_label_file_does_not_end_learning(tmp_path):
             refused = word(beside, notice(NoticeKind.LABEL_REFUSED))
             assert "line 2" in refused.details["why"]
             file.write_text("recording,start_seconds,end_seconds,label\nr,1,2,human\n")
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT
             while not journal.rows("SELECT * FROM labels"):
                 assert time.monotonic() < deadline
                 beside._stopped.wait(0.05)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.errors import SourceError
 from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.service.ring import OVERLOAD, Ended, Ring, RingClosed
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 
 SENSORS = 3
 MASKS = st.lists(st.booleans(), min_size=SENSORS, max_size=SENSORS).filter(any)
@@ -108,12 +108,12 @@ def test_a_writer_that_can_wait_loses_nothing(capacity, sizes, most):
     writer = Thread(target=write)
     writer.start()
     position = 0
-    while not isinstance(fact := ring.take(seconds=PATIENCE, most=most), Ended):
+    while not isinstance(fact := ring.take(seconds=TIMEOUT, most=most), Ended):
         assert isinstance(fact, Block)
         assert fact.start == position
         assert (fact.samples == numbered(fact.start, fact.stop - fact.start).samples).all()
         position = fact.stop
-    writer.join(PATIENCE)
+    writer.join(TIMEOUT)
     assert (position, ring.lost, fact.error) == (total, 0, None)
 
 
@@ -183,7 +183,7 @@ def test_a_writer_that_waits_for_space_is_woken_by_the_close():
 
     writer = Thread(target=write)
     writer.start()
-    assert isinstance(ring.take(seconds=PATIENCE, most=1), Block)  # it writes, and waits with the rest
+    assert isinstance(ring.take(seconds=TIMEOUT, most=1), Block)  # it writes, and waits with the rest
     ring.close()
-    writer.join(PATIENCE)
+    writer.join(TIMEOUT)
     assert len(told) == 1

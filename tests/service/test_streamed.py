@@ -23,7 +23,7 @@ from pipeline.service.streamed import StreamedArray
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore
 from pipeline.wire import Parcel, packed
-from tests.conftest import eventually
+from tests.conftest import TIMEOUT, eventually
 from tests.fleet.broker import Nats
 from tests.fleet.fleets import gemmed, recordings_of, replayed
 from tests.fleet.hosted import parcels_of
@@ -97,7 +97,9 @@ class Heard:
         """As any program would read the journal; nothing while there is none."""
         if not self.state.journal.exists():
             return []
-        with closing(sqlite3.connect(f"{self.state.journal.as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+        with closing(
+            sqlite3.connect(f"{self.state.journal.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT)
+        ) as connection:
             try:
                 return connection.execute(query, values).fetchall()
             except sqlite3.OperationalError:  # its tables are just being made
@@ -118,7 +120,7 @@ class Heard:
             assert self._daemon.process.poll() is None, self._daemon.errors.decode()
             return holds()
 
-        eventually(lives_and_holds, within=60.0, every=0.05)
+        eventually(lives_and_holds, every=0.05)
 
     def until_heard(self, messages: int) -> None:
         self.until(lambda: self.place()["next"] > messages)
@@ -177,7 +179,7 @@ def require_tiled(heard: Heard, sound: list[Parcel]) -> None:
 def test_it_decides_what_a_replay_decides(heard, nats, recordings, model):
     where = ["--array", "north", "--broker", nats.address, "--state", heard.config.parent / "edge"]
     publisher = gemmed("publish", recordings, *where, "--config", heard.config, log=heard.config.parent / "log")
-    assert publisher.wait(60) == 0, (heard.config.parent / "log").read_text()
+    assert publisher.wait(TIMEOUT) == 0, (heard.config.parent / "log").read_text()
     expected = replayed(model, recordings)
     with heard.start() as daemon:
         heard.until(lambda: len(heard.events("recording_finished")) == 2)

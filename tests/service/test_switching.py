@@ -221,7 +221,7 @@ def story(models, faulty) -> list[object]:
 
     def heard(start: int, stop: int, *, missing: int | None = None) -> list[Block]:
         delivered = np.arange(SENSORS) != missing
-        return cut(faulty[:, start * RATE : stop * RATE], 1111, start=start * RATE, delivered=delivered)
+        return cut(faulty[:, start * RATE : stop * RATE], 2777, start=start * RATE, delivered=delivered)
 
     return [
         STARTED, Labelled(Span(0, 30 * RATE), label), *heard(0, 8), ModelChanged(8 * RATE, "unusual"),
@@ -240,7 +240,7 @@ def fleet(models) -> dict[str, Model]:
     return models | {"unusual": replace(models["second"], usual=None, identity="unusual")}
 
 
-@pytest.mark.parametrize("every", [1, 7, 50])
+@pytest.mark.parametrize("every", [1, pytest.param(7, marks=pytest.mark.soak), 50])
 def test_it_goes_on_elsewhere_from_its_snapshot(fleet, story, every):
     """Killed again and again, each time on another machine: the same facts, lines and comparison, to the last bit."""
     first = next(iter(fleet.values()))
@@ -282,7 +282,7 @@ def test_it_goes_on_elsewhere_from_its_snapshot(fleet, story, every):
 def test_a_whole_chain_goes_on_from_its_state(first, story):
     """The law of all stages, for all of them in a row."""
     facts = [fact for fact in story if not isinstance(fact, ModelChanged)]
-    check_goes_on_from_its_state(lambda: whole_chain(first, CHOICES), facts)
+    check_goes_on_from_its_state(lambda: whole_chain(first, CHOICES), facts, parts=3)
 
 
 def test_a_snapshot_is_small_and_stays_so(fleet, story):

@@ -10,6 +10,7 @@ import uuid
 import pytest
 
 from pipeline.service.systemd import Notifier
+from tests.conftest import TIMEOUT
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -18,7 +19,7 @@ def systemd(request, tmp_path):
     name = str(tmp_path / "notify") if request.param == "path" else f"@gemmed-{uuid.uuid4()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(name.replace("@", "\0", 1) if name[0] == "@" else name)
-        receiver.settimeout(5)
+        receiver.settimeout(TIMEOUT)
         yield receiver, name
 
 

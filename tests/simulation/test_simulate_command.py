@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ import pytest
 import soundfile
 
 from pipeline.simulation import FAULTS
-from tests.conftest import component, eventually, heed_interrupts
-from tests.forked import ROOT, gemmed
+from tests.conftest import TIMEOUT, component, eventually
+from tests.forked import Process, gemmed
 from tests.test_cli import everybody_gone, group_members
 
 PLAIN = "--no-picture"
@@ -33,7 +32,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def dataset(tmp_path_factory) -> Path:
     component("matplotlib")
     out = tmp_path_factory.mktemp("simulated") / "array"
-    done = gemmed("simulate", str(out), *SMALL, "--seed", "4")
+    done = gemmed("simulate", str(out), *SMALL, "--seed", "4", "--jobs", "2")
     assert done.returncode == 0, done.stderr
     assert "6 recordings of 3 s: 3 human, 3 human_animal" in done.stdout
     return out
@@ -92,8 +91,8 @@ def test_flac_holds_the_same_samples_and_other_seeds_hold_others(dataset, tmp_pa
 def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
     """SIGKILL in the middle; started again, every file equals that of an undisturbed run."""
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(out), *SMALL, PLAIN, "--seed", "4", "--jobs", "1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    command = ["simulate", str(out), *SMALL, PLAIN, "--seed", "4", "--jobs", "1"]
+    process = Process(command, start_new_session=True)
     eventually(lambda: process.poll() is not None or len(list(out.glob("r*.wav"))) > 1)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -188,20 +187,12 @@ def test_settings_are_written_beside_the_recordings(dataset):
 @pytest.mark.parametrize("interrupts", [1, 3])
 def test_ctrl_c_ends_at_once_however_often(interrupts, tmp_path):
     """Sent to all processes, as a terminal does: exit code 130, one line, nobody left, nothing half written."""
-    command = [sys.executable, "-m", "pipeline.cli", "simulate", str(tmp_path / "o"), "--recordings", "200"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed_interrupts,
-    )
+    command = ["simulate", str(tmp_path / "o"), "--recordings", "200"]
+    process = Process(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     eventually(lambda: process.poll() is not None or list(tmp_path.glob("o/r*.wav")))
     for _ in range(interrupts):
         os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode in ((130,) if interrupts == 1 else (130, 1, -signal.SIGINT))
     if interrupts == 1:
         assert errors.strip() == "gemmed: interrupted; the same command continues"
@@ -213,25 +204,13 @@ def test_ctrl_c_ends_at_once_however_often(interrupts, tmp_path):
 
 def test_a_killed_worker_is_told_in_one_line(tmp_path):
     """Not a traceback: memory ran out, most likely."""
-    command = [
-        sys.executable,
-        "-m",
-        "pipeline.cli",
-        "simulate",
-        str(tmp_path / "o"),
-        "--recordings",
-        "200",
-        "--jobs",
-        "1",
-    ]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = ["simulate", str(tmp_path / "o"), "--recordings", "200", "--jobs", "2"]
+    process = Process(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     eventually(lambda: process.poll() is not None or list(tmp_path.glob("o/r*.wav")))
     for member in group_members(process.pid):
         if b"spawn_main" in Path(f"/proc/{member}/cmdline").read_bytes():
             os.kill(int(member), signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert errors.strip() == "gemmed: a worker was killed, perhaps for want of memory; start again with fewer jobs"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any
 
-from tests.conftest import PATIENCE, component
+from tests.conftest import TIMEOUT, component
 from tests.server import Server
 
 
@@ -62,7 +62,7 @@ class Subscriber:
             self._changed.notify_all()
 
     def until(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with self._changed:
             while not done():
                 assert self._changed.wait(deadline - time.monotonic()), [
@@ -80,7 +80,7 @@ class Subscriber:
         return [json.loads(payload) for topic, payload, _ in list(self.heard) if "/event/" in topic]
 
     def publish(self, topic: str, payload: bytes) -> None:
-        self._client.publish(topic, payload, qos=1).wait_for_publish(PATIENCE)
+        self._client.publish(topic, payload, qos=1).wait_for_publish(TIMEOUT)
 
     def __enter__(self) -> Subscriber:
         return self

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Condition, Event, Thread
 from time import monotonic
 
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 
 Mood = Callable[["_Handler"], None]
 
@@ -28,7 +28,7 @@ def answer(status: int, **headers: str) -> Mood:
 
 
 def hang(handler: _Handler) -> None:
-    handler.server.gate.wait(PATIENCE)
+    handler.server.gate.wait(TIMEOUT)
     handler.close_connection = True
 
 
@@ -86,7 +86,7 @@ class Server(ThreadingHTTPServer):
 
     def until(self, done: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(done, PATIENCE), self.ids
+            assert self.changed.wait_for(done, TIMEOUT), self.ids
 
     def handle_error(self, *args: object) -> None:
         pass
@@ -100,4 +100,4 @@ def serving() -> Iterator[Server]:
         yield server
         server.gate.set()
         server.shutdown()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)

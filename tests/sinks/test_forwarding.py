@@ -16,7 +16,7 @@ from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Rout
 from pipeline.sinks.journal import Entry, Journal, Stored
 from pipeline.sinks.jsonl import EVENT_TYPES
 from pipeline.sinks.retention import Retention
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 
 LINK = ("output_link_down", "output_link_up")
 SCHEMA = Path(__file__).parents[2] / "pipeline" / "sinks" / "events.schema.json"
@@ -61,7 +61,7 @@ class Mailbox:
 
     def until(self, done: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(done, PATIENCE), self.got[-5:]
+            assert self._changed.wait_for(done, TIMEOUT), self.got[-5:]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def route(*types: str, most: int = 1000, **options: bool) -> Route:
 
 
 @contextmanager
-def forwarded(journal: Journal, box: Mailbox, way: Route, *, finish: float = PATIENCE):
+def forwarded(journal: Journal, box: Mailbox, way: Route, *, finish: float = TIMEOUT):
     """While it runs; at the end what waits is sent."""
     forwarder = Forwarder(journal.path, way, box, run="a-run", pauses=Pauses(0.01, 0.02))
     thread = Thread(target=forwarder.run)
@@ -89,7 +89,7 @@ def forwarded(journal: Journal, box: Mailbox, way: Route, *, finish: float = PAT
         yield forwarder
     finally:
         forwarder.stop(seconds=finish)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
 
 

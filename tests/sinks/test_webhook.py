@@ -18,7 +18,7 @@ from pipeline.errors import LinkError
 from pipeline.sinks.forwarding import Forwarder, Pauses, Position, Refused, Route
 from pipeline.sinks.journal import Entry, Journal, Stored
 from pipeline.sinks.webhook import Receiver, WebhookTarget
-from tests.sinks.receiver import PATIENCE, Server, answer, hang, hang_up_after, reset, serving
+from tests.sinks.receiver import TIMEOUT, Server, answer, hang, hang_up_after, reset, serving
 
 SECRET = "a secret of some length"
 
@@ -34,7 +34,7 @@ def event(number: int, kind: str = "event_noticed", **body: object) -> Stored:
 
 
 @contextmanager
-def connected(server: Server, *, timeout: float = PATIENCE, secret: Path | None = None):
+def connected(server: Server, *, timeout: float = TIMEOUT, secret: Path | None = None):
     target = WebhookTarget(Receiver(server.url, timeout, secret))
     target.connect()
     yield target
@@ -80,7 +80,7 @@ def test_a_connection_that_was_closed_meanwhile_is_nobodys_fault(server):
 def test_what_is_a_matter_of_the_link(server, mood, words):
     """The rest of the address may be a secret, and is not told."""
     server.moods = [mood]
-    timeout = 0.3 if mood is hang else PATIENCE
+    timeout = 0.3 if mood is hang else TIMEOUT
     with connected(server, timeout=timeout) as target, pytest.raises(LinkError, match=words) as error:
         list(target.send([event(1)]))
     assert not isinstance(error.value, Refused)
@@ -120,8 +120,8 @@ def test_every_event_arrives_in_order_whatever_the_mood(server, tmp_path):
         thread = Thread(target=forwarder.run)
         thread.start()
         server.until(lambda: server.ids.count(ids[-1]) > 0)
-        forwarder.stop(seconds=PATIENCE)
-        thread.join(PATIENCE)
+        forwarder.stop(seconds=TIMEOUT)
+        thread.join(TIMEOUT)
         assert list(dict.fromkeys(server.ids)) == ids
         assert server.ids.count(ids[3]) == 3
         (dropped,) = journal.events(types=["output_dropped"])

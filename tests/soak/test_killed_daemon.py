@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.service.killed_daemon import ten_kills
+from tests.service.killed_daemon import kills_of_every_kind
 
 pytestmark = pytest.mark.soak
 ROUNDS = 10
@@ -16,7 +16,7 @@ def test_a_hundred_kills_lose_nothing_that_was_acknowledged(model, other_models,
     """Ten state directories, each from an old journal to a full disk; every event that is kept is decided again."""
     done: Counter[str] = Counter()
     for seed in range(1, ROUNDS + 1):
-        done += ten_kills(tmp_path / str(seed), [model, *other_models], seed=seed, thorough=True)
+        done += kills_of_every_kind(tmp_path / str(seed), [model, *other_models], seed=seed, thorough=True)
     verified = done.pop("decisions verified")
     report(kills=done.total(), **done, decisions_verified=verified)
     assert verified > 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import eventually
-from tests.forked import ROOT
+from tests.forked import Process, gemmed
 from tests.service.conftest import unseen  # noqa: F401  (a fixture)
 from tests.service.test_replay import replayed
 from tests.test_cli import everybody_gone
@@ -21,7 +19,7 @@ from tests.test_cli import everybody_gone
 KILLS = 100
 
 
-def over_or_long(process: subprocess.Popen[bytes], out: Path, enough: int) -> bool:
+def over_or_long(process: Process, out: Path, enough: int) -> bool:
     return process.poll() is not None or (out.exists() and out.stat().st_size > enough)
 
 
@@ -35,15 +33,12 @@ def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(mod
             (many / f"{number:03d}_{path.name}").symlink_to(path)
     whole = replayed(model, many, tmp_path / "whole.jsonl").read_bytes()
     out = tmp_path / "killed.jsonl"
-    command = [sys.executable, "-m", "pipeline.cli", "replay", str(many), "--model", str(model), "--out", str(out)]
-    command += ["--alpha", "0.05"]
+    command = ["replay", str(many), "--model", str(model), "--out", str(out), "--alpha", "0.05"]
     rng = np.random.default_rng(0)
     kills = 0
     for _ in range(KILLS):
         jobs = str(rng.integers(1, 3))
-        process = subprocess.Popen(
-            [*command, "--jobs", jobs], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
-        )
+        process = Process([*command, "--jobs", jobs], start_new_session=True)
         before = out.stat().st_size if out.exists() else 0
         enough = before + int(rng.integers(0, len(whole) // KILLS * 2))
         eventually(partial(over_or_long, process, out, enough))
@@ -55,5 +50,5 @@ def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(mod
         assert whole.startswith(out.read_bytes()[: out.read_bytes().rfind(b"\n") + 1])
     report(kills=kills)
     assert kills > KILLS // 2
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=True).returncode == 0
+    assert gemmed(*command).returncode == 0
     assert out.read_bytes() == whole

@@ -6,29 +6,27 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.forked import Process, gemmed
+
 FILES = ("errors.csv", "anomalies.csv", "precision_recall.csv", "step_sizes.csv", "report.md")
 
 
 def command(out: Path) -> list[str]:
-    return [sys.executable, "-m", "pipeline.cli", "reproduce", "ring", "--quick", "--out", str(out)]
+    return ["reproduce", "ring", "--quick", "--out", str(out)]
 
 
 @pytest.mark.soak
 def test_a_run_killed_twenty_times_ends_as_if_undisturbed(tmp_path, report):
     """SIGKILL of the whole process group at random moments, with workers and file writes under way."""
-    subprocess.run(command(tmp_path / "whole"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert gemmed(*command(tmp_path / "whole")).returncode == 0
     chance, kills = random.Random(0), 0
     for _ in range(20):
-        process = subprocess.Popen(
-            command(tmp_path / "broken"), cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL
-        )
+        process = Process(command(tmp_path / "broken"), start_new_session=True)
         try:
             process.wait(timeout=chance.uniform(1.0, 12.0))
         except subprocess.TimeoutExpired:
@@ -36,7 +34,7 @@ def test_a_run_killed_twenty_times_ends_as_if_undisturbed(tmp_path, report):
             process.wait()
             kills += 1
     started = time.monotonic()
-    subprocess.run(command(tmp_path / "broken"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert gemmed(*command(tmp_path / "broken")).returncode == 0
     report(kills=kills, seconds_for_the_rest=round(time.monotonic() - started))
     for name in FILES:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes()

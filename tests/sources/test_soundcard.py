@@ -20,7 +20,7 @@ import pytest
 from pipeline.errors import SettingsError, SourceError
 from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources.soundcard import Device, SoundcardSource, _Arrival, _Capture, _Tape, choose, devices
-from tests.conftest import component, library
+from tests.conftest import TIMEOUT, component, library
 from tests.sources.timeline import Played
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,7 @@ class Card:
         """What an expression over the module is worth in a process that has this card, and ends by itself."""
         code = f"import json; import pipeline.sources.soundcard as module; {before}\nprint(json.dumps({expression}))"
         process = self.run("-c", code)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0
         return json.loads(out)
 
@@ -149,7 +149,7 @@ class Recorder:
     def end(self):
         """It ends by itself, although its driver may be stuck."""
         self.until("closed")
-        assert self.process.wait(timeout=30) == 0
+        assert self.process.wait(timeout=TIMEOUT) == 0
         return self.played
 
 

@@ -128,9 +128,9 @@ def insides(thing: object) -> object:
     return repr(bits(thing)) if plain else type(thing).__name__
 
 
-def check_goes_on_from_its_state(make: Maker, facts: Sequence[object]) -> None:
+def check_goes_on_from_its_state(make: Maker, facts: Sequence[object], *, parts: int = 7) -> None:
     """Killed anywhere, a newly made stage that takes up the state goes on to the last bit; after flush it has none."""
-    for place in sorted({0, 1, 2, *(len(facts) * part // 7 for part in range(1, 8))}):
+    for place in sorted({0, 1, 2, *(len(facts) * part // parts for part in range(1, parts + 1))}):
         stage, other = make(), make()
         pushed(stage, facts[:place])
         state = snapshot(stage)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPSConnection
 from typing import Any
 
-from tests.conftest import PATIENCE
+from tests.conftest import TIMEOUT
 
 CHANGE = {"X-Gemmed": "test", "Content-Type": "application/json"}
 
@@ -46,7 +46,7 @@ def ask(
     """One question, from any address of this machine; a body that is no bytes is sent as JSON."""
     given = {"Authorization": f"Bearer {token}"} if token else {}
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    options: Any = {"timeout": PATIENCE, "source_address": (sender, 0)}
+    options: Any = {"timeout": TIMEOUT, "source_address": (sender, 0)}
     made = HTTPConnection("127.0.0.1", port, **options)
     if tls is not None:
         made = HTTPSConnection("127.0.0.1", port, context=tls, **options)
@@ -67,7 +67,7 @@ def raw(port: int, request: bytes) -> bytes:
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as peer:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as peer:
         yield peer
 
 

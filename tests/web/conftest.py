@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,7 +18,8 @@ from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
-from tests.conftest import PATIENCE, component, eventually, free_port, network, program
+from tests.conftest import TIMEOUT, component, eventually, free_port, network, program
+from tests.forked import Process, is_stopped, started
 from tests.service.live import settings
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +42,7 @@ class Dashboard:
         self.config = settings(directory, model=model, source=source, more=web + more)
         self.state = StateDirectory(directory / "state")
         self._log = (directory / "daemon.log").open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -58,20 +57,19 @@ class Dashboard:
         """Run until there is nothing left to hear."""
         self.launch()
         assert self._process is not None
-        assert self._process.wait(10 * PATIENCE) == 0
+        assert self._process.wait(TIMEOUT) == 0
         self._process = None
 
     def launch(self) -> None:
-        command = [sys.executable, "-m", "pipeline.cli", "run", "--config", str(self.config)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environment
+        self._process = Process(
+            ["run", "--config", str(self.config)], stdout=self._log, stderr=self._log, env=environment
         )
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT)
             self._process = None
 
     def close(self) -> None:
@@ -84,7 +82,7 @@ class Dashboard:
             request = urllib.request.Request(self.url + path)
             if self.token:
                 request.add_header("Authorization", f"Bearer {self.token}")
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:
             error.close()
@@ -97,10 +95,9 @@ class Dashboard:
 
     def copy_state(self, to: Path) -> Path:
         """As after a power failure at this moment: while it is copied, nothing changes and no file vanishes."""
-        tasks = Path(f"/proc/{self.pid}/task")
         os.kill(self.pid, signal.SIGSTOP)
         try:
-            eventually(lambda: all("T (stopped)" in (one / "status").read_text() for one in tasks.iterdir()))
+            eventually(lambda: is_stopped(self.pid))
             return Path(shutil.copytree(self.state.path, to))
         finally:
             os.kill(self.pid, signal.SIGCONT)
@@ -142,7 +139,7 @@ class Browser:
 
     def new_context(self, **options: Any) -> Any:
         context = self._chromium.new_context(**options)
-        context.set_default_timeout(1000 * PATIENCE)
+        context.set_default_timeout(1000 * TIMEOUT)
         return context
 
 
@@ -150,7 +147,7 @@ class Browser:
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without windows, which must not call anybody by itself."""
     sync_api = component("playwright.sync_api")
-    sync_api.expect.set_options(timeout=1000 * PATIENCE)
+    sync_api.expect.set_options(timeout=1000 * TIMEOUT)
     options = [
         "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
         "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required",
@@ -196,22 +193,23 @@ class Alone:
     def __init__(self, directory: Path, state: Path, *, more: str = "", python_path: Path = ROOT) -> None:
         self.port, self.state, self._log = free_port(), StateDirectory(state), directory / "web.log"
         self.config = directory / "web.toml"
-        self.config.write_text(f'[storage]\ndirectory = "{state}"\n[web]\naddress = "127.0.0.1:{self.port}"\n{more}')
-        self._environment = {**os.environ, "PYTHONPATH": str(python_path)}
+        web = f'[web]\naddress = "127.0.0.1:{self.port}"\n{more}'
+        self.config.write_text(f'[storage]\ndirectory = "{state}"\n[source]\nkind = "pcm"\n{web}')
+        self._python_path = python_path
 
     @property
     def log(self) -> str:
         return self._log.read_text()
 
     def __enter__(self) -> Alone:
-        command = [sys.executable, "-m", "pipeline.cli", "web", "--config", str(self.config)]
+        # Another copy of the package needs an interpreter of its own.
+        before = () if self._python_path == ROOT else ("env", f"PYTHONPATH={self._python_path}")
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=self.config.parent
-            )
+            command = ["web", "--config", str(self.config)]
+            self.process = started(command, before=before, stdout=log, stderr=log, cwd=self.config.parent)
         eventually(lambda: "the dashboard is open" in self.log or self.process.poll() is not None, "it is served")
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.process.terminate()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)

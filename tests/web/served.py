@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.service.settings import read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.web.server import serve
-from tests.conftest import eventually, free_port
+from tests.conftest import TIMEOUT, eventually, free_port
 from tests.service.live import settings
 
 
@@ -29,7 +29,7 @@ class Served:
         headers = {"Content-Type": "application/json", "X-Gemmed": "dashboard"}
         request = urllib.request.Request(self.url + path, data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -54,7 +54,7 @@ def served(directory: Path) -> Iterator[Served]:
         yield made
     finally:
         gone.set()
-        server.join(20)
+        server.join(TIMEOUT)
 
 
 def _answers(made: Served) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from pipeline.service.tokens import hash_of, new_token
-from tests.conftest import component, eventually
+from tests.conftest import TIMEOUT, component, eventually
 from tests.web.asking import CHANGE
 from tests.web.conftest import Dashboard
 
@@ -91,11 +91,15 @@ def test_with_tokens_too(with_tokens):
 def examine_without_token(url: str) -> set[int]:
     """What is told to somebody unknown."""
     requests = component("requests")
-    described = requests.get(f"{url}/openapi.json", headers={"Authorization": f"Bearer {VIEWER}"}, timeout=20).json()
+    described = requests.get(
+        f"{url}/openapi.json", headers={"Authorization": f"Bearer {VIEWER}"}, timeout=TIMEOUT
+    ).json()
     codes = set()
     for path, operations in described["paths"].items():
         for method in operations:
-            answer = requests.request(method, url + path.replace("{", "").replace("}", ""), headers=CHANGE, timeout=20)
+            answer = requests.request(
+                method, url + path.replace("{", "").replace("}", ""), headers=CHANGE, timeout=TIMEOUT
+            )
             expected = {200, 422, 503} if path in ("/api/v1/session", "/healthz") else {401}
             assert answer.status_code in expected, path
             codes.add(answer.status_code)

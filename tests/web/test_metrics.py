@@ -17,7 +17,7 @@ import yaml
 
 from pipeline.sinks.journal import Journal
 from pipeline.web.metrics import METRICS, Kind, exposition, seconds_of
-from tests.conftest import component, eventually, free_port, program
+from tests.conftest import TIMEOUT, component, eventually, free_port, program
 from tests.service.live import Running, settings, simulated_sound
 
 ROOT = Path(__file__).parents[2]
@@ -280,12 +280,14 @@ def prometheus(tmp_path, dashboard) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(TIMEOUT)
 
 
 def asked(address: str, path: str, **query: str) -> Any:
     try:
-        with urllib.request.urlopen(f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=60) as answer:
+        with urllib.request.urlopen(
+            f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=TIMEOUT
+        ) as answer:
             return json.load(answer)["data"]
     except OSError:
         return None

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.sinks.journal import utc
 from pipeline.web.health import FRESH_SECONDS, health_of, readiness_of
-from tests.conftest import eventually
+from tests.conftest import TIMEOUT, eventually
 from tests.web.conftest import Dashboard
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -76,7 +76,7 @@ def test_files_may_take_their_time():
 
 def answer(url: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(url, timeout=60) as found:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as found:
             return found.status, json.load(found)
     except urllib.error.HTTPError as error:
         with error:

@@ -21,12 +21,12 @@ from pipeline.sinks.journal import Journal
 from pipeline.sinks.retention import Worth
 from tests.conftest import component, eventually, free_port
 from tests.service.live import settings
-from tests.web.conftest import PATIENCE, Dashboard
+from tests.web.conftest import TIMEOUT, Dashboard
 
 READY = ".review-stage[data-sound=ready]"
 HEARD = ".review-bar[data-heard=yes]"
 KEY_DOWN = "((repeat) => document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '1', repeat, bubbles: true})))"
-HEARD_SECONDS = 200
+HEARD_SECONDS = 120
 NOW = 'kind = "simulated"\nseed = 3\nfault_share = 0.2\n'
 
 
@@ -60,7 +60,7 @@ def post(dashboard: Dashboard, path: str, **body: Any) -> tuple[int, dict[str, A
     headers = {"Content-Type": "application/json", "X-Gemmed": "dashboard"}
     request = urllib.request.Request(dashboard.url + path, json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -378,7 +378,7 @@ def bare(tmp_path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         over.set()
-        serving.join(PATIENCE)
+        serving.join(TIMEOUT)
 
 
 def test_nothing_to_review_says_why(browser, bare):

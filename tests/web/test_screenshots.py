@@ -67,10 +67,10 @@ def heard(directory: Path) -> Dashboard:
     try:
         made.start()
         # What learns has only the time that others leave.
-        eventually(lambda: made.status().get("model"), "the first model", within=600)
+        eventually(lambda: made.status().get("model"), "the first model")
         shutil.move(file, directory / "drop" / file.name)
         finished = "/api/v1/events?types=recording_finished"
-        eventually(lambda: made.answer(finished).get("events"), "the recording is heard", within=600)
+        eventually(lambda: made.answer(finished).get("events"), "the recording is heard")
     except BaseException:
         made.close()
         raise

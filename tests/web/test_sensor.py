@@ -18,7 +18,7 @@ from pipeline.conditions import Cause
 from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
 from tests.conftest import eventually
-from tests.web.conftest import PATIENCE, SIMULATED, Dashboard
+from tests.web.conftest import SIMULATED, TIMEOUT, Dashboard
 from tests.web.looks import check_looks
 
 
@@ -55,7 +55,7 @@ def known(dashboard: Dashboard, sensor: int) -> list[dict[str, Any]]:
 
 def refused(dashboard: Dashboard, path: str) -> tuple[int, str]:
     try:
-        urllib.request.urlopen(dashboard.url + path, timeout=PATIENCE)
+        urllib.request.urlopen(dashboard.url + path, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)["error"]
@@ -63,7 +63,7 @@ def refused(dashboard: Dashboard, path: str) -> tuple[int, str]:
 
 
 def fetched(dashboard: Dashboard, path: str) -> tuple[np.ndarray, int]:
-    with urllib.request.urlopen(dashboard.url + path, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(dashboard.url + path, timeout=TIMEOUT) as answer:
         assert answer.headers["Content-Type"] == "audio/wav"
         return soundfile.read(io.BytesIO(answer.read()), dtype="float32", always_2d=True)
 

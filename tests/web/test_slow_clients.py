@@ -14,7 +14,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.web import connections, security
 from pipeline.web.context import Context
 from tests.conftest import eventually
-from tests.web.asking import PATIENCE, ask, connected, rest, status_of
+from tests.web.asking import TIMEOUT, ask, connected, rest, status_of
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def server(tmp_path, monkeypatch):
 
     from pipeline.web.app import create_app
 
-    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
     Journal(tmp_path / "journal.sqlite").close()
     context = Context(Settings(storage=Storage(directory=tmp_path)))
@@ -46,10 +46,10 @@ def server(tmp_path, monkeypatch):
 
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(PATIENCE)
+    assert started.wait(TIMEOUT)
     yield listener.getsockname()[1], context, serving
     serving.should_exit = True
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()
     listener.close()
 
@@ -71,7 +71,7 @@ def test_drops_do_not_keep_it_open(server, monkeypatch):
     with connected(port) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         eventually(lambda: _refuses(peer, b"X: y\r\n"), "nobody listens any more")
-    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
     assert ask(port, "/login").code == 200
 
 
@@ -113,12 +113,12 @@ def test_more_connections_than_there_is_room_for_are_closed(server, monkeypatch)
     """And there is room again at once when others have gone."""
     port, _, serving = server
     monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
-    peers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(40)]
+    peers = [socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) for _ in range(40)]
     ends = [rest(peer) for peer in peers]
     assert ends == [b""] * 40
     for peer in peers:
         peer.close()
-    monkeypatch.setattr(connections, "HEADER_SECONDS", PATIENCE)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
     assert ask(port, "/login").code == 200
     assert len(serving.server_state.connections) <= 20
 
@@ -132,7 +132,7 @@ def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(s
 
     def slowly(*arguments, **named):
         begun.release()
-        assert end.wait(PATIENCE)
+        assert end.wait(TIMEOUT)
         return made(*arguments, **named)
 
     monkeypatch.setattr(timeline, "timeline", slowly)
@@ -140,8 +140,8 @@ def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(s
     with ThreadPoolExecutor(50) as pool:
         answers = [pool.submit(ask, port, "/api/v1/timeline") for _ in range(50)]
         try:
-            assert begun.acquire(timeout=PATIENCE)
-            assert begun.acquire(timeout=PATIENCE)
+            assert begun.acquire(timeout=TIMEOUT)
+            assert begun.acquire(timeout=TIMEOUT)
             assert ask(port, "/api/v1/events").code == 200
             assert not begun.acquire(blocking=False)
         finally:

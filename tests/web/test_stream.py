@@ -22,13 +22,13 @@ from pipeline.web.server import serve
 from tests.conftest import awaited, eventually, free_port
 from tests.service.live import settings
 from tests.web.asking import Answer, ask
-from tests.web.conftest import PATIENCE
+from tests.web.conftest import TIMEOUT
 
 
 @contextmanager
 def stream(dashboard, path: str = "/api/v1/stream", **headers: str) -> Iterator[Iterator[tuple[str, Any, str | None]]]:
     """Messages as they come: kind, data and id."""
-    connection = http.client.HTTPConnection("127.0.0.1", dashboard.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", dashboard.port, timeout=TIMEOUT)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200
@@ -135,7 +135,7 @@ def test_a_page_misses_nothing_from_the_moment_it_comes(tmp_path):
             assert await anext(page) == b"retry: 1000\n\n"
             journal.append([Entry("r", {"type": "tick"})])
             live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 async for told in page:
                     if b"event: events" in told:
                         break
@@ -161,11 +161,11 @@ def test_pages_that_cannot_be_told_anything_any_more_end_the_server(tmp_path):
         serving = pool.submit(serve, read_settings(config), snapshots())
         page = eventually(lambda: _opened(port, "/api/v1/stream?spectrogram=true"), "it is served")
         with closing(page), pytest.raises(KeyError, match="recording"):
-            serving.result(PATIENCE)
+            serving.result(TIMEOUT)
 
 
 def _opened(port: int, path: str) -> http.client.HTTPConnection | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         connection.request("GET", path)
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -121,6 +122,8 @@ def test_dragging_moves_and_the_wheel_zooms(timeline, expect):
 def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect):
     killed = dashboard.status()["run"]
     dashboard.stop(signal.SIGKILL)
+    killed_at = time.monotonic()
+    eventually(lambda: time.monotonic() > killed_at + 3, "it is missed for longer than a pixel is wide")
     dashboard.start()
     # The process that served the pages of the killed one may have answered once more.
     eventually(lambda: dashboard.status().get("run", killed) != killed, "the new one serves its pages")
