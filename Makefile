@@ -1,18 +1,24 @@
 # make run    set up everything and run the daemon on a simulated array, until Ctrl-C
 # make demo   the same array as recordings: train, decide, evaluate, examine, explain; look into demo/
-# make test   set up everything, lint, check types, run the tests
+# make test   set up everything, lint, check types, run the tests (six minutes on two cores)
+# make test-fast   the tests that start no process (a minute)
+# make soak   long tests: hundreds of kills, hours of sound (an hour); one table at the end
 # make screenshots   pictures of the dashboard for the documents
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Twice quiet: errors only. An index that lacks a package is a warning for every package.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # Half of what tests do is wait: for daemons, brokers and browsers that they start.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
+# For the inner loop: what computes, without the longest.
+FAST := tests/health tests/learners tests/sinks tests/stages tests/training tests/test_architecture.py tests/test_wire.py
+LONG := learners/test_array.py learners/test_contract.py learners/test_gem_med_exact.py health/test_fault_matrix.py
 # Some machines forbid compiled files; hundreds of processes would each compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
 SOURCES := pipeline tests benchmarks fixtures
 
-.PHONY: run demo test lint types pytest soak screenshots clean
+.PHONY: run demo test test-fast lint types pytest soak screenshots clean
 
 run: $(VENV)/.run
 	$(BIN)/gemmed run
@@ -39,8 +45,12 @@ types: $(VENV)/.test
 pytest: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not soak" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not soak" --no-processes --numprocesses $$(nproc) --dist loadfile $(addprefix --ignore=tests/,$(LONG)) $(FAST)
+
+# An hour; what takes a minute elsewhere may take many here.
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600
+	GEMMED_TESTS_TIMEOUT=3600 $(BIN)/python -m pytest -m soak --numprocesses 2 --dist loadfile -o faulthandler_timeout=7200
 
 screenshots: $(VENV)/.test
 	GEMMED_SCREENSHOTS=docs/images/dashboard $(BIN)/python -m pytest tests/web/test_screenshots.py
@@ -53,12 +63,18 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "gemmed needs Python 3.11 or newer; give one with: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || deploy/debian-packages.sh python3-venv
-	$(PYTHON) -m venv $(VENV)
+	@echo "making the virtual environment $(VENV) (10 s)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install --constraint constraints.txt --editable '.[plots,web]'
+	@echo "installing gemmed and its packages into $(VENV) (about 1 minute)"
+	@$(PIP) install --constraint constraints.txt --editable '.[plots,web]'
 	@touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@echo "installing gemmed and the packages of its tests into $(VENV) (about 2 minutes)"
+	@$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@echo "compiling loops of gemmed and librosa (half a minute)"
+	@$(BIN)/python -m pipeline.learners
+	@$(BIN)/python -c 'import librosa.feature.spectral'
 	@touch $@ $(VENV)/.run

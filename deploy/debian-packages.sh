@@ -17,6 +17,11 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "Missing Debian packages. Run:  sudo apt-get install --yes$missing" >&2
     exit 1
 fi
-apt-get update --quiet
+echo "installing Debian packages (about half a minute):$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086  # one word per package
-DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $missing
+if ! { apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $missing; } >"$log" 2>&1; then
+    cat "$log" >&2
+    exit 1
+fi
