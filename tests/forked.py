@@ -65,7 +65,9 @@ _LOADED = (
 
 
 class Process:
-    """One command, with the interface of `subprocess.Popen`. Its standard streams are files or pipes."""
+    """One command, with the interface of `subprocess.Popen`. Its standard streams are files, pipes or nothing."""
+
+    returncode: int | None
 
     def __init__(
         self,
@@ -99,8 +101,6 @@ class Process:
             os.close(theirs)
         self.pid = int(self._server.recv(100))
 
-    returncode: int | None
-
     def poll(self) -> int | None:
         """The exit code, if it has ended."""
         return self._ended_within(0.0)
@@ -112,11 +112,12 @@ class Process:
         return code
 
     def _ended_within(self, seconds: float | None) -> int | None:
-        if self.returncode is None and select([self._server], [], [], seconds)[0]:
-            with self._lock:  # another thread may have read it; then the connection has ended
-                if self.returncode is None:
-                    self.returncode = int(self._server.recv(100) or b"1")
-                    self._server.close()
+        with suppress(ValueError):  # closed by another thread, which has read it just now
+            if self.returncode is None and select([self._server], [], [], seconds)[0]:
+                with self._lock:
+                    if self.returncode is None:
+                        self.returncode = int(self._server.recv(100) or b"1")
+                        self._server.close()
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
