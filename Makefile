@@ -1,8 +1,8 @@
 # make run    set up everything and run the daemon on a simulated array, until Ctrl-C
 # make demo   the same array as recordings: train, decide, evaluate, examine, explain; look into demo/
-# make test   set up everything, lint, check types, run the tests (six minutes on two cores)
+# make test   set up everything, lint, check types, run the tests (under ten minutes on two cores)
 # make test-fast   the tests that start no process (a minute)
-# make soak   long tests: hundreds of kills, hours of sound (an hour); one table at the end
+# make soak   long tests: hundreds of kills, hours of sound; one table at the end
 # make screenshots   pictures of the dashboard for the documents
 PYTHON ?= python3
 VENV ?= .venv
@@ -48,7 +48,7 @@ pytest: $(VENV)/.test
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not soak" --no-processes --numprocesses $$(nproc) --dist loadfile $(addprefix --ignore=tests/,$(LONG)) $(FAST)
 
-# An hour; what takes a minute elsewhere may take many here.
+# What takes a minute elsewhere may take many here.
 soak: $(VENV)/.test
 	GEMMED_TESTS_TIMEOUT=3600 $(BIN)/python -m pytest -m soak --numprocesses 2 --dist loadfile -o faulthandler_timeout=7200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,14 +23,15 @@ from pipeline.wire import Parcel, packed
 from tests.fleet.broker import Nats
 
 RATE_HZ, N_MESSAGES = 4000, 120
+LENGTH = RATE_HZ // 4
 STARTED = RecordingStarted("one", RATE_HZ, ("1", "2", "3", "4"), None)
 
 
+@cache
 def messages(started: RecordingStarted = STARTED) -> list[bytes]:
-    """A recording of a minute, half a second in each message."""
-    rng, half = np.random.default_rng(1), RATE_HZ // 2
-    sound = (rng.integers(-3000, 3000, (N_MESSAGES, 4, half)) / 32768).astype(np.float32)
-    blocks = [Block(n * half, one, np.ones(4, np.bool_)) for n, one in enumerate(sound)]
+    """A recording of half a minute, a quarter of a second in each message."""
+    sound = np.random.default_rng(1).integers(-3000, 3000, (N_MESSAGES, 4, LENGTH)) / 32768
+    blocks = [Block(n * LENGTH, one, np.ones(4, np.bool_)) for n, one in enumerate(sound.astype(np.float32))]
     return [packed(Parcel(started, number, fact)) for number, fact in enumerate([started, *blocks])]
 
 
@@ -51,7 +53,7 @@ class Scene:
 
     def end(self, started: RecordingStarted) -> int:
         """Its end; the place of that message."""
-        ended = RecordingEnded(started.recording, N_MESSAGES * RATE_HZ // 2)
+        ended = RecordingEnded(started.recording, N_MESSAGES * LENGTH)
         return self._send(packed(Parcel(started, N_MESSAGES + 1, ended)), f"end of {started.recording}")
 
     def _send(self, data: bytes, id: str) -> int:
@@ -138,7 +140,7 @@ def test_a_gap_is_told_where_sound_behind_a_checkpoint_is_no_longer_kept(scene):
     told = scene.told()
     assert [one["id"] for one in told] == list(range(1, len(told) + 1))
     gaps = [(one["start_sample"], one["stop_sample"]) for one in told[len(before) :] if one["type"] == "gap"]
-    assert gaps == [(15 * RATE_HZ // 2, 48 * RATE_HZ // 2)]
+    assert gaps == [(15 * LENGTH, 48 * LENGTH)]
 
 
 @pytest.mark.parametrize("what", ["array", "front"])
@@ -179,7 +181,7 @@ def test_a_chain_that_begins_anew_between_recordings_does_not_end_the_last_one_a
     scene.hear(work, last)
     work.send()
     finished = [(one["recording"], one["samples"]) for one in scene.told() if one["type"] == "recording_finished"]
-    assert finished == [("one", N_MESSAGES * RATE_HZ // 2)]
+    assert finished == [("one", N_MESSAGES * LENGTH)]
 
 
 def test_another_model_waits_until_all_that_was_told_is_repeated(scene):
