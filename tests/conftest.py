@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from ctypes.util import find_library
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import gettempdir
 from types import ModuleType
@@ -106,12 +107,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _soak_rows(terminalreporter: pytest.TerminalReporter) -> Iterator[tuple[str, str, str]]:
+    """A row for every test and outcome; its cases together."""
     for outcome in ("passed", "failed", "error", "skipped"):
-        for found in terminalreporter.getreports(outcome):
-            if "soak" in getattr(found, "keywords", ()):
-                done = ", ".join(value for name, value in found.user_properties if name == SOAK_FIGURE)
-                test = found.nodeid.removeprefix("tests/").replace(".py::", ": ").replace("_", " ")
-                yield test, f"{outcome} in {found.duration:.0f} s", done
+        found = [one for one in terminalreporter.getreports(outcome) if "soak" in getattr(one, "keywords", ())]
+        for test, cases in groupby(sorted(found, key=_test_of), key=_test_of):
+            own = list(cases)
+            done = [value for one in own for name, value in one.user_properties if name == SOAK_FIGURE]
+            number = f"{len(own)} cases " if len(own) > 1 else ""
+            yield test, f"{number}{outcome} in {sum(one.duration for one in own):.0f} s", ", ".join(done)
+
+
+def _test_of(found: pytest.TestReport) -> str:
+    return found.nodeid.partition("[")[0].removeprefix("tests/").replace(".py::", ": ").replace("_", " ")
 
 
 def component(name: str) -> ModuleType:

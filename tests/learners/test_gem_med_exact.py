@@ -96,7 +96,7 @@ def test_at_the_optimum_the_dual_is_the_divergence_and_slackness_holds(seed):
 
 
 @pytest.mark.parametrize(("amplitude", "C"), [(0.3, 1.0), (1.0, 3.0)])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 def test_gibbs_reaches_the_exact_optimum(seed, amplitude, C):
     """Dual gap below 1e-3 nats, multipliers within .02 of the exact ones, and the posterior with them."""
     problem, gram, truth = small_problem(seed, amplitude=amplitude, C=C)
