@@ -24,7 +24,7 @@ class _OneThread(ContextDecorator):
         self._lock = Lock()
         self._users = 0
         self._n_modules = 0
-        self._libraries = ThreadpoolController()
+        self._libraries: ThreadpoolController
         self._limits = ExitStack()
 
     def __enter__(self) -> Self:

@@ -152,11 +152,11 @@ TIMEOUT = float(os.environ.get("GEMMED_TESTS_TIMEOUT", "300"))
 """Seconds after which a test gives up waiting for anything. Nothing takes as long unless it hangs."""
 
 
-def eventually(found: Callable[[], Any], what: str = "it", *, within: float = TIMEOUT, every: float = 0.05) -> Any:
+def eventually(found: Callable[[], Any], what: str = "it", *, every: float = 0.05) -> Any:
     """The answer to a question that is asked again and again until there is one."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + TIMEOUT
     while not (answer := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {within} s"
+        assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT} s"
         time.sleep(every)  # between two questions, not instead of an answer
     return answer
 

@@ -183,7 +183,7 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def gemmed(*arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def gemmed(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in one process unless it says how many. A time limit kills it."""
     from tests.conftest import TIMEOUT
 
@@ -193,7 +193,7 @@ def gemmed(*arguments: str, timeout: float | None = None) -> subprocess.Complete
     with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
         process = Process(arguments, stdout=stdout, stderr=stderr, env=environment)
         try:
-            process.wait(timeout or TIMEOUT)
+            process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
         code = process.wait()

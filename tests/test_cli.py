@@ -17,7 +17,7 @@ from tests.conftest import TIMEOUT, component, eventually
 from tests.forked import ROOT, gemmed
 
 
-def afresh(*arguments: str, timeout: float = TIMEOUT, **options) -> subprocess.CompletedProcess[str]:
+def afresh(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command that loads what it needs by itself."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(
@@ -26,8 +26,7 @@ def afresh(*arguments: str, timeout: float = TIMEOUT, **options) -> subprocess.C
         text=True,
         cwd=ROOT,
         env=environment,
-        timeout=timeout,
-        **options,
+        timeout=TIMEOUT,
     )
 
 

@@ -436,7 +436,7 @@ def test_somebody_else_at_the_address_is_told(greeting, message, model, tmp_path
     component("distributed")
     with stranger(greeting) as address:
         replay = ("replay", str(ARRAY), "--model", str(model), "--out", str(tmp_path / "decisions.jsonl"))
-        done = gemmed(*replay, "--engine", "dask", "--scheduler", address, timeout=TIMEOUT)
+        done = gemmed(*replay, "--engine", "dask", "--scheduler", address)
     assert done.returncode == 1
     looking, told = done.stderr.splitlines()
     assert looking == f"dask: looking for {address}"

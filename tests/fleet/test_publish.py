@@ -246,7 +246,7 @@ def test_files_stop_at_the_end_of_their_time(recordings, tmp_path, budget, optio
     """While the broker is away, whatever it waits for; it says how much is left, and the next start sends it."""
     nats = Nats(tmp_path / "nats")
     config = settings(tmp_path / "edge", broker=at(nats), publish=f'budget = "{budget}"')
-    done = gemmed("publish", str(recordings), "--config", str(config), "--for", "1", *options, timeout=TIMEOUT)
+    done = gemmed("publish", str(recordings), "--config", str(config), "--for", "1", *options)
     assert done.returncode == 0, done.stderr
     left = re.search(r" s of sound taken, (\d+) messages wait in the spool for the next start\n$", done.stdout)
     assert left, done.stdout

@@ -10,7 +10,6 @@ import soundfile
 from pipeline.service.state import StateDirectory
 from pipeline.service.verify import Verdict, chosen_run, recordings, verify
 from pipeline.sinks.journal import Journal
-from tests.conftest import TIMEOUT
 from tests.forked import gemmed
 from tests.service.live import Running, settings, simulated_sound
 
@@ -75,7 +74,7 @@ def check_equality(tmp_path: Path, models: list[Path], *, seconds: float, rate_h
     live, verdicts = play(tmp_path / "one", models[:1], sound, rate_hz=rate_hz)
     assert [verdict for verdict in verdicts if not verdict.equal] == []
     out = tmp_path / "replayed.jsonl"
-    done = gemmed("replay", str(file), "--model", str(models[0]), "--out", str(out), timeout=TIMEOUT)
+    done = gemmed("replay", str(file), "--model", str(models[0]), "--out", str(out))
     assert done.returncode == 0, done.stderr
     replayed = [json.loads(line) for line in out.read_text().splitlines()]
     assert decided(live) == decided(replayed)
