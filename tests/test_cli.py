@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TIMEOUT, component, eventually
-from tests.forked import ROOT, gemmed
+from tests.forked import ROOT, Process, gemmed
 
 
 def afresh(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -133,26 +133,11 @@ def test_recordings_that_cannot_be_used_are_named(tmp_path):
 
 def test_workers_die_with_the_command(tmp_path):
     """SIGKILL of the command alone: no worker is left behind, waiting for work that will never come."""
-    component("matplotlib")
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pipeline.cli",
-            "reproduce",
-            "ring",
-            "--quick",
-            "--jobs",
-            "2",
-            "--out",
-            str(tmp_path / "o"),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    trials = tmp_path / "o" / "trials.jsonl"
-    eventually(lambda: process.poll() is not None or (trials.exists() and trials.read_text().count("\n") >= 2))
+    out = tmp_path / "o"
+    command = ["simulate", str(out), "--recordings", "500", "--jobs", "2"]
+    process = Process(command, start_new_session=True)
+    eventually(lambda: process.poll() is not None or len([*out.glob("*.wav"), *out.glob("*.flac")]) > 1)
+    assert len(group_members(process.pid)) > 2
     process.kill()
     process.wait()
     assert everybody_gone(process.pid)

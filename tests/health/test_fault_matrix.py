@@ -58,7 +58,7 @@ def facts(samples: np.ndarray, stages: Chain, rate_hz: int) -> list[object]:
 def usual(rate_hz: int) -> Usual | None:
     """From other recordings of the place."""
     seconds: list[Measures] = []
-    for number in range(50, 56):
+    for number in range(50, 54):
         label = HUMAN if number % 2 else HUMAN_WITH_ANIMAL
         samples = draw_scene(site(rate_hz), number, label).recorded([]).samples
         heard = facts(samples, Chain(Measuring(rate_hz)), rate_hz)

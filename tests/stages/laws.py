@@ -130,17 +130,23 @@ def insides(thing: object) -> object:
 
 def check_goes_on_from_its_state(make: Maker, facts: Sequence[object], *, parts: int = 7) -> None:
     """Killed anywhere, a newly made stage that takes up the state goes on to the last bit; after flush it has none."""
-    for place in sorted({0, 1, 2, *(len(facts) * part // parts for part in range(1, parts + 1))}):
-        stage, other = make(), make()
-        pushed(stage, facts[:place])
-        state = snapshot(stage)
-        restore(other, state)
-        assert snapshot(other) == state
-        assert insides(other) == insides(stage)
-        assert same(pushed(other, facts[place:]), pushed(stage, facts[place:]))
-        assert snapshot(other) == snapshot(stage)
-        assert same(other.flush(), stage.flush())
-        assert snapshot(other) == snapshot(make())
+    places = {0, 1, 2, *(len(facts) * part // parts for part in range(1, parts + 1))}
+    stage, told, followers = make(), [], {}
+    for place, fact in enumerate([*facts, None]):
+        if place in places:
+            followers[place] = follower = make()
+            state = snapshot(stage)
+            restore(follower, state)
+            assert snapshot(follower) == state
+            assert insides(follower) == insides(stage)
+        if fact is not None:
+            told.append(pushed(stage, [fact]))
+    last, rest = snapshot(stage), stage.flush()
+    for place, follower in followers.items():
+        assert same(pushed(follower, facts[place:]), [one for some in told[place:] for one in some])
+        assert snapshot(follower) == last
+        assert same(follower.flush(), rest)
+        assert snapshot(follower) == snapshot(make())
 
 
 def check_passes_strangers(make: Maker, facts: Sequence[object]) -> None:
