@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -122,8 +121,6 @@ def test_dragging_moves_and_the_wheel_zooms(timeline, expect):
 def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect):
     killed = dashboard.status()["run"]
     dashboard.stop(signal.SIGKILL)
-    killed_at = time.monotonic()
-    eventually(lambda: time.monotonic() > killed_at + 3, "it is missed for longer than a pixel is wide")
     dashboard.start()
     # The process that served the pages of the killed one may have answered once more.
     eventually(lambda: dashboard.status().get("run", killed) != killed, "the new one serves its pages")
@@ -131,9 +128,13 @@ def test_a_kill_shows_as_a_time_in_which_nobody_listened(page, dashboard, expect
     page.goto("/timeline")
     page.click("text=10 min")
     page.wait_for_selector(f"{CHART} .listening .item")
-    expect(page.locator(f"{CHART} .listening .not_listening")).to_have_count(2)  # before the first start, and the kill
-    expect(page.locator(f"{CHART} .absences .not_listening")).to_have_count(2)
-    page.locator(f"{CHART} .listening .not_listening").last.click()
+    page.focus(".timeline .canvas")
+    for _ in range(3):
+        page.keyboard.press("+")  # until a start takes longer than a pixel is wide
+    expect(page.locator(f"{CHART} .absences .not_listening").last).to_be_visible()
+    missed = page.locator(f"{CHART} .listening .not_listening")
+    assert missed.count() <= 2  # the kill, and before the first start if that is in view
+    missed.last.click()
     expect(page.locator(".details")).to_contain_text("it was killed, or the power failed")
     expect(page.locator(".details")).to_contain_text("event ")
 
