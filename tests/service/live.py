@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
@@ -47,12 +47,19 @@ def settings(
 
 def give_time_to_learning(parent: int) -> None:
     """It has the lowest priority, and on a busy machine would never end. Only root may change that."""
-    for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        with suppress(OSError):  # a process that has just ended, or nobody's leave
-            for child in children.read_text().split():
-                if b"pipeline.service.retrain" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    for thread in Path(f"/proc/{child}/task").iterdir():
-                        os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+    for child in children(parent, "pipeline.service.retrain"):
+        with suppress(OSError):  # it has just ended, or this is not root
+            for thread in Path(f"/proc/{child}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+
+
+def children(parent: int, module: str) -> Iterator[int]:
+    """The processes that it has started to run a module."""
+    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):  # a thread or a process has just ended
+            for child in listed.read_text().split():
+                if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                    yield int(child)
 
 
 class Running:

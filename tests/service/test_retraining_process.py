@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pipeline.service.registry import Registry
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
-from tests.conftest import TIMEOUT
+from tests.conftest import eventually
 from tests.service.conftest import ARRAY
 from tests.service.live import give_time_to_learning
 
@@ -31,29 +30,16 @@ def settings(directory: Path) -> Settings:
 
 
 def word(beside: Learning, wanted: Callable[[object], bool]) -> Any:
-    deadline = time.monotonic() + TIMEOUT
-    while time.monotonic() < deadline:
+    def found() -> object:
+        give_time_to_learning(os.getpid())
         said = beside.word()
-        if said is None:
-            give_time_to_learning(os.getpid())
-            beside._stopped.wait(0.05)
-        elif wanted(said):
-            return said
-    raise AssertionError(f"it was not said within {TIMEOUT} s")
+        return said if said is not None and wanted(said) else None
+
+    return eventually(found, "it is said")
 
 
 def notice(kind: NoticeKind) -> Callable[[object], bool]:
     return lambda said: isinstance(said, Notice) and said.kind is kind
-
-
-def pid_of(beside: Learning) -> int:
-    deadline = time.monotonic() + TIMEOUT
-    while time.monotonic() < deadline:
-        process = beside._retraining._process
-        if process is not None:
-            return process.pid
-        beside._stopped.wait(0.02)
-    raise AssertionError("nothing was started")
 
 
 def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatch):
@@ -65,8 +51,8 @@ def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatc
     beside = Learning(state, settings(state.path), run="a run")
     try:
         assert beside.first_model() is None
-        pid = pid_of(beside)
-        beside._retraining._process.send_signal(signal.SIGKILL)
+        process = eventually(lambda: beside._retraining._process, "something is started")
+        process.send_signal(signal.SIGKILL)
         failed = word(beside, notice(NoticeKind.RETRAINING_FAILED))
         assert failed.details == {"why": "its process was ended by signal 9"}
         swap = word(beside, lambda said: isinstance(said, Swap))
@@ -76,7 +62,7 @@ def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatc
     with Journal(state.journal, read_only=True) as journal:
         kinds = [event.type for event in journal.events()]
     assert kinds.count("model_promoted") == 1
-    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{process.pid}").exists()
 
 
 def test_nothing_is_started_after_the_daemon_stopped(tmp_path):
@@ -112,9 +98,6 @@ def test_a_bad_label_file_does_not_end_learning(tmp_path):
             refused = word(beside, notice(NoticeKind.LABEL_REFUSED))
             assert "line 2" in refused.details["why"]
             file.write_text("recording,start_seconds,end_seconds,label\nr,1,2,human\n")
-            deadline = time.monotonic() + TIMEOUT
-            while not journal.rows("SELECT * FROM labels"):
-                assert time.monotonic() < deadline
-                beside._stopped.wait(0.05)
+            eventually(lambda: journal.rows("SELECT * FROM labels"), "the label is read")
         finally:
             beside.stop()

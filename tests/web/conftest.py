@@ -20,7 +20,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
 from tests.conftest import TIMEOUT, component, eventually, free_port, network, program
 from tests.forked import Process, is_stopped, started
-from tests.service.live import settings
+from tests.service.live import children, settings
 
 ROOT = Path(__file__).parents[2]
 SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
@@ -28,8 +28,7 @@ SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
 
 def web_process(daemon: int) -> int:
     """The companion that serves pages."""
-    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
-    return next(int(one) for one in children if b"pipeline.web" in Path(f"/proc/{one}/cmdline").read_bytes())
+    return next(children(daemon, "pipeline.web"))
 
 
 class Dashboard:
