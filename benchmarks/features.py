@@ -25,8 +25,9 @@ from benchmarks.report import finish, interleaved, show
 from pipeline.events import Block, Samples, Segment
 from pipeline.grid import Grid
 from pipeline.protocols import Stage
-from pipeline.stages import Chain, Mfcc, Windowing
+from pipeline.stages import Chain, Mfcc, Viewing, Windowing
 from pipeline.stages.features import Cepstrum
+from pipeline.views import N_COEFFICIENTS, TWO_VIEWS
 
 RATE_HZ, SENSORS = 16_000, 4
 
@@ -42,9 +43,13 @@ def blocks(sound: Samples, size: int = 4096) -> Iterator[Block]:
         yield Block(start, sound[:, start : start + size], everyone)
 
 
+def stages(grid: Grid) -> Chain:
+    return Chain(Windowing(grid), Mfcc(grid), Viewing(grid, n_coefficients=N_COEFFICIENTS, features=TWO_VIEWS))
+
+
 def stream(sound: Iterable[Block], grid: Grid) -> Iterator[object]:
-    """Our path, from blocks to cepstra."""
-    chain = Chain(Windowing(grid), Mfcc(grid))
+    """Our path, from blocks to views."""
+    chain = stages(grid)
     for block in sound:
         yield from chain.push(block)
 
@@ -72,7 +77,7 @@ def by_librosa(sound: Samples, recipe: Cepstrum) -> Samples:
 
 def jobs_of(grid: Grid, sound: Samples) -> tuple[dict[str, Callable[[], object]], list[Segment]]:
     """Our stages over some sound, and the segments in it."""
-    windowing, mfcc, chain = Windowing(grid), Mfcc(grid), Chain(Windowing(grid), Mfcc(grid))
+    windowing, mfcc, chain = Windowing(grid), Mfcc(grid), stages(grid)
     segments = [fact for block in blocks(sound) for fact in windowing.push(block) if isinstance(fact, Segment)]
 
     def fed(stage: Stage, facts: Iterable[object]) -> None:
@@ -88,11 +93,11 @@ def jobs_of(grid: Grid, sound: Samples) -> tuple[dict[str, Callable[[], object]]
 
 
 def speed(segment_seconds: float, seconds: float, repeats: int) -> dict[str, float]:
-    """Milliseconds per segment: bare transform of the same frames, our stages, librosa called once per window."""
+    """Milliseconds per segment: bare transform of the same frames, our stages, librosa called once per segment."""
     grid, sound = Grid(rate_hz=RATE_HZ, segment_seconds=segment_seconds), noise(seconds)
     jobs, segments = jobs_of(grid, sound)
     recipe = Mfcc(grid).cepstrum
-    windows = [sound[:, segment.window.start : segment.window.stop] for segment in segments]
+    cuts = [sound[:, segment.span.start : segment.span.stop] for segment in segments]
     frames = np.lib.stride_tricks.sliding_window_view(sound, grid.frame, axis=1)[:, :: grid.hop]
     hann = librosa.filters.get_window("hann", grid.frame).astype(np.float32)
     # As many frames at a time as one segment brings, which is what our stage transforms at a time.
@@ -101,7 +106,7 @@ def speed(segment_seconds: float, seconds: float, repeats: int) -> dict[str, flo
         for first in range(0, frames.shape[1], grid.stride_hops)
     ]
     jobs["rfft"] = lambda: deque((rfft(batch) for batch in batches), maxlen=0)
-    jobs["librosa"] = lambda: deque((by_librosa(window, recipe) for window in windows), maxlen=0)
+    jobs["librosa"] = lambda: deque((by_librosa(cut, recipe) for cut in cuts), maxlen=0)
     return {name: 1e3 * value / len(segments) for name, value in interleaved(jobs, repeats).items()}
 
 

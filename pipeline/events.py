@@ -228,7 +228,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cepstra:
-    """Mel-frequency cepstra of a segment's window in decibels; NaN where a sensor is not present."""
+    """Mel-frequency cepstra of all frames of a segment in decibels; NaN where a sensor is not present."""
 
     span: Span
     window: Span
@@ -241,31 +241,55 @@ class Cepstra:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Features:
-    """A segment's window in few numbers per sensor; NaN where a sensor is not present."""
+class Views:
+    """Two descriptions of the cepstra of a segment; NaN where a sensor is not present.
+
+    `summary` does not depend on when something is heard within the segment and serves to tell classes apart. `timing`
+    does, and serves to compare sensors with each other.
+    """
 
     span: Span
     window: Span
-    values: Samples  # (sensors, components)
+    summary: Samples  # (sensors, values)
+    timing: Samples  # (sensors, values)
     present: Mask
     trusted: Mask
 
     def __post_init__(self) -> None:
-        _freeze(self, "values", "present", "trusted")
+        _freeze(self, "summary", "timing", "present", "trusted")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """Principal components of both views of a segment; NaN where a sensor is not present."""
+
+    span: Span
+    window: Span
+    summary: Samples  # (sensors, components)
+    timing: Samples  # (sensors, components)
+    present: Mask
+    trusted: Mask
+
+    def __post_init__(self) -> None:
+        _freeze(self, "summary", "timing", "present", "trusted")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Screened:
-    """How usual a segment is for each sensor, as conformal p-values; NaN where there is nothing to compare it with."""
+    """Conformal p-values of a segment for each sensor; NaN where there is nothing to compare it with.
+
+    Small `p_values` mean a sensor fault, small `p_known` at all sensors mean a sound unlike every class.
+    """
 
     features: Features
-    p_own: Numbers  # among what the sensor delivered before
-    p_others: Numbers  # given what the other trusted sensors delivered just now
+    p_own: Numbers  # of the timing among what the sensor delivered before, and of its summary relative to the others'
+    p_others: Numbers  # of the timing view, given what the other trusted sensors delivered just now
     p_values: Numbers  # both together
+    p_known: Numbers  # of the summary view, among the training segments of all classes
     calibrating: Mask  # sensors that have no reference yet
 
     def __post_init__(self) -> None:
-        _freeze(self, "p_own", "p_others", "p_values", "calibrating")
+        _freeze(self, "p_own", "p_others", "p_values", "p_known", "calibrating")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

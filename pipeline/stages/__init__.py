@@ -14,6 +14,7 @@ from pipeline.stages.measuring import Measuring
 from pipeline.stages.pacing import Pacing
 from pipeline.stages.screening import Screening
 from pipeline.stages.suspicion import Suspicion
+from pipeline.stages.viewing import Viewing
 from pipeline.stages.windowing import Windowing
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "Projection",
     "Screening",
     "Suspicion",
+    "Viewing",
     "Windowing",
 ]

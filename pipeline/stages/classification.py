@@ -31,7 +31,7 @@ class Classification:
         margins, log_odds = np.full((2, len(self._machines)), np.nan)
         for s, machine in enumerate(self._machines):
             if machine is not None and features.present[s]:
-                margins[s : s + 1] = machine.decision(features.values[s : s + 1])
+                margins[s : s + 1] = machine.decision(features.summary[s : s + 1])
                 log_odds[s : s + 1] = machine.log_odds(margins[s : s + 1])
         return [Verdicts(screened, margins, log_odds)]
 

@@ -1,17 +1,20 @@
-"""From sound to few numbers: mel-frequency cepstra of the window, then principal components."""
+"""From sound to few numbers: mel-frequency cepstra of all frames of a segment, then principal components."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pipeline.errors import SettingsError
-from pipeline.events import Cepstra, Features, Mask, Samples, Segment
+from pipeline.events import Cepstra, Features, Mask, Samples, Segment, Views
 from pipeline.grid import Grid
 from pipeline.stages.mel import hann, mel_bands
+from pipeline.views import N_COEFFICIENTS
 
+LOWEST_HZ = 30.0
+"""Where mel bands usually begin: below are the drift of a converter and the wind, and little of a step."""
 _FLOOR = np.float32(1e-10)  # librosa's `amin`: -100 dB
 _HIGHEST_BAND_HZ = 8_000.0  # above it there is little of a footstep left, and much of bats and switching converters
 _MEL_GROUPS = 8
@@ -23,7 +26,7 @@ Groups: TypeAlias = list[tuple[slice, slice, NDArray[Any]]]
 
 
 class Mfcc:
-    """Mel-frequency cepstra of a segment's window, by librosa's conventions (`center=False`, `top_db=None`).
+    """Mel-frequency cepstra of a segment, by librosa's conventions (`center=False`, `top_db=None`).
 
     Frames lie on the absolute grid and depend on nothing but their own samples, so a frame that several segments share
     is transformed once. `n_mels` defaults to librosa's 128, or as many as have a frequency of their own at this rate
@@ -37,7 +40,7 @@ class Mfcc:
         self,
         grid: Grid,
         *,
-        n_coefficients: int = 13,
+        n_coefficients: int = N_COEFFICIENTS,
         n_mels: int | None = None,
         f_min_hz: float = 0.0,
         f_max_hz: float | None = None,
@@ -50,13 +53,11 @@ class Mfcc:
         self._start = 0
 
     def push(self, segment: Segment, /) -> list[object]:
-        frames = self._frames_of(segment)
-        first = (segment.window.start - segment.span.start) // self._grid.hop
-        values = frames[:, first : first + self._grid.window_frames].copy()
+        values = self._frames_of(segment)
         # Samples that are finite may have a power that is not.
         present = segment.present & np.isfinite(values).all(axis=(1, 2))
         if not present.all():
-            values[~present] = np.nan
+            values = np.where(present[:, None, None], values, np.float32(np.nan))
         return [Cepstra(segment.span, segment.window, values, present, segment.trusted)]
 
     def flush(self) -> list[object]:
@@ -80,35 +81,60 @@ class Mfcc:
         return self._frames[:, gone:]
 
 
-class Projection:
-    """Principal components of the cepstra, each sensor by its own mean and axes."""
+class Components(Protocol):
+    """Scaling and principal axes of one view, as `ArrayComponents` learns them."""
 
-    accepts = Cepstra
+    @property
+    def means(self) -> NDArray[Any]: ...
+    @property
+    def scales(self) -> NDArray[Any]: ...
+    @property
+    def limits(self) -> NDArray[Any]: ...
+    @property
+    def axes(self) -> NDArray[Any]: ...
+
+
+class Projection:
+    """Principal components of both views of a segment."""
+
+    accepts = Views
     remembers = ()
 
-    def __init__(self, means: ArrayLike, axes: ArrayLike) -> None:
-        """`means` (sensors, values) and `axes` (sensors, components, values), as `RobustPCA` learns them."""
-        self._means = np.asarray(means, dtype=np.float32)
-        self._axes = np.asarray(axes, dtype=np.float32)
-        if self._means.ndim != 2 or self._axes.ndim != 3 or self._axes[:, 0].shape != self._means.shape:
-            raise SettingsError(
-                f"means of shape {self._means.shape} and axes of shape {self._axes.shape} must be (sensors, values) "
-                "and (sensors, components, values); stack mean_ and components_ of one RobustPCA per sensor"
-            )
+    def __init__(self, summary: Components, timing: Components) -> None:
+        self._summary, self._timing = _ViewProjection("summary", summary), _ViewProjection("timing", timing)
 
-    def push(self, cepstra: Cepstra, /) -> list[object]:
-        n_sensors, n_values = len(cepstra.values), cepstra.values[0].size
-        if (n_sensors, n_values) != self._means.shape:
-            raise SettingsError(
-                f"cepstra of {n_sensors} sensors with {n_values} values do not fit means of {self._means.shape[0]} "
-                f"sensors with {self._means.shape[1]} values; use the settings that the components were learned with"
-            )
-        vectors = cepstra.values.reshape(len(cepstra.values), -1) - self._means
-        values = np.stack([axes @ vector for axes, vector in zip(self._axes, vectors, strict=True)])
-        return [Features(cepstra.span, cepstra.window, values, cepstra.present, cepstra.trusted)]
+    def push(self, views: Views, /) -> list[object]:
+        summary, timing = self._summary(views.summary), self._timing(views.timing)
+        return [Features(views.span, views.window, summary, timing, views.present, views.trusted)]
 
     def flush(self) -> list[object]:
         return []
+
+
+class _ViewProjection:
+    """``axes @ clip((values - means) / scales, ±limits)`` of every sensor, in single precision."""
+
+    def __init__(self, name: str, components: Components) -> None:
+        self._name = name
+        self._means, self._scales, self._limits, self._axes = (
+            np.asarray(part, np.float32)
+            for part in (components.means, components.scales, components.limits, components.axes)
+        )
+        if self._means.ndim != 2 or self._axes.ndim != 3 or self._axes[:, 0].shape != self._means.shape:
+            raise SettingsError(
+                f"means of shape {self._means.shape} and axes of shape {self._axes.shape} of the {name} view must be "
+                "(sensors, values) and (sensors, components, values); learn them with ArrayComponents"
+            )
+
+    def __call__(self, values: Samples) -> Samples:
+        if values.shape != self._means.shape:
+            raise SettingsError(
+                f"{self._name} view of {len(values)} sensors with {values.shape[1]} values does not fit components of "
+                f"{self._means.shape[0]} sensors with {self._means.shape[1]} values; use the settings that the "
+                "components were learned with"
+            )
+        scaled = np.clip((values - self._means) / self._scales, -self._limits, self._limits)
+        return np.stack([axes @ vector for axes, vector in zip(self._axes, scaled, strict=True)])
 
 
 class Cepstrum:

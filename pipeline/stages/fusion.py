@@ -112,7 +112,7 @@ class Fusion:
     def _outcome(self, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role]) -> Outcome:
         if not weights.any():
             return Outcome(None, None, None, f"no sensor can be believed: {', '.join(_told(roles))}")
-        log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.values, weights)
+        log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
         confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
         if confidence < self._least_confidence:
             return Outcome(None, confidence, log_odds, "too close to call")

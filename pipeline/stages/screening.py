@@ -7,6 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.events import Features, Mask, Numbers, Screened
+from pipeline.stages.departure import Departures
+
+_REFUSED = 0.01
+"""Sensors that are unlike themselves take no part in the question which group departed from its past."""
 
 
 class PValues(Protocol):
@@ -18,6 +22,8 @@ class PValues(Protocol):
     def others(self) -> Numbers: ...
     @property
     def both(self) -> Numbers: ...
+    @property
+    def agree(self) -> Mask: ...
 
 
 class Screen(Protocol):
@@ -25,27 +31,51 @@ class Screen(Protocol):
 
     @property
     def ready(self) -> Mask: ...
-    def p_values(self, x: Any, present: Mask, partners: Mask, /) -> PValues: ...
+    @property
+    def smallest_p_values(self) -> Numbers: ...
+    def p_values(self, x: Any, present: Mask, partners: Mask, novelty: Numbers, /) -> PValues: ...
+
+
+class Reference(Protocol):
+    """Training segments of all classes."""
+
+    def measured(self, x: Any, present: Mask, /) -> Numbers: ...
+    def p_values(self, measured: Numbers, /) -> Numbers: ...
 
 
 class Screening:
     """Conformal p-values of each present sensor; a sensor without a reference has none, never a default.
 
+    The reference measures how far the summary is from that of all classes: small p-values at all sensors are an unknown
+    sound. The screen compares the timing of sensors with each other and with their past, and looks for a sensor whose
+    summary alone is far: a small p-value is a sensor fault. Where two groups of sensors contradict each other, the one
+    that departed from its own past is at fault.
+
     Sensors are compared with those that are trusted. A masked sensor is still measured, so that it can come back.
     """
 
     accepts = Features
-    remembers = ()
+    remembers = ("_departures",)
 
-    def __init__(self, screen: Screen | None) -> None:
-        self._screen = screen
+    def __init__(self, screen: Screen | None, reference: Reference | None) -> None:
+        self._screen, self._reference = screen, reference
+        self._departures = Departures()
 
     def push(self, features: Features, /) -> list[object]:
-        if self._screen is None:
+        if self._screen is None or self._reference is None:
             nothing = np.full(len(features.present), np.nan)
-            return [Screened(features, nothing, nothing, nothing, np.ones(len(nothing), np.bool_))]
-        p = self._screen.p_values(features.values, features.present, features.trusted)
-        return [Screened(features, p.own, p.others, p.both, ~self._screen.ready)]
+            return [Screened(features, nothing, nothing, nothing, nothing, np.ones(len(nothing), np.bool_))]
+        novelty = self._reference.measured(features.summary, features.present)
+        p = self._screen.p_values(features.timing, features.present, features.trusted, novelty)
+        others, both = p.others, p.both
+        like_itself = features.present & features.trusted & (p.own > _REFUSED)
+        departed = self._departures.take(features.summary, p.agree, like_itself)
+        if departed.any():
+            p = self._screen.p_values(features.timing, features.present, features.trusted & ~departed, novelty)
+            least = self._screen.smallest_p_values
+            others, both = (np.where(departed, np.fmin(given, least), given) for given in (p.others, p.both))
+        return [Screened(features, p.own, others, both, self._reference.p_values(novelty), ~self._screen.ready)]
 
     def flush(self) -> list[object]:
+        self._departures = Departures()
         return []

@@ -81,7 +81,8 @@ class Suspicion:
         self._next = span.stop
         own = {n: p for n, p in enumerate(screened.p_own.tolist()) if not isnan(p) and not self._explained.get(n)}
         witnesses = tuple(n for n in own if screened.features.trusted[n])
-        together = combined([own[n] for n in witnesses]) if len(witnesses) > 1 else float("nan")
+        known = [float(screened.p_known[n]) for n in witnesses]
+        together = combined(known) if len(known) > 1 else float("nan")
         yield from self._event(span.stop, witnesses, together)
         for n, p_own in own.items():
             p_value = float(screened.p_values[n])

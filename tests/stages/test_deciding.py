@@ -16,13 +16,14 @@ EVERYONE = np.ones(N, bool)
 
 
 def features(*, present=EVERYONE, trusted=EVERYONE) -> Features:
-    values = np.where(np.asarray(present)[:, None], np.arange(8.0).reshape(N, 2), np.nan).astype(np.float32)
-    return Features(Span(0, 10), Span(1, 9), values, np.asarray(present), np.asarray(trusted))
+    """The summary counts upwards, the timing downwards."""
+    summary = np.where(np.asarray(present)[:, None], np.arange(8.0).reshape(N, 2), np.nan).astype(np.float32)
+    return Features(Span(0, 10), Span(1, 9), summary, -summary, np.asarray(present), np.asarray(trusted))
 
 
 def verdicts(p_values=(1.0,) * N, log_odds=(2.0,) * N, calibrating=(False,) * N, **masks) -> Verdicts:
     p = np.asarray(p_values, float)
-    screened = Screened(features(**masks), p, p, p, np.asarray(calibrating))
+    screened = Screened(features(**masks), p, p, p, p, np.asarray(calibrating))
     return Verdicts(screened, np.asarray(log_odds, float), np.asarray(log_odds, float))
 
 
@@ -38,14 +39,25 @@ def decide(given: Verdicts, **settings) -> Decision:
 
 
 class Odd:
-    """A screen that refuses odd sensors, and notes whom it was asked to compare with."""
+    """A screen that refuses odd sensors, and notes what it was asked, and whom to compare with."""
 
     ready = np.array([True, True, True, False])
 
-    def p_values(self, x, present, partners):
-        self.partners = partners
+    def p_values(self, x, present, partners, novelty):
+        self.asked, self.partners, self.novelty = x, partners, novelty
         p = np.where(present & self.ready, np.where(np.arange(N) % 2, 0.001, 0.5), np.nan)
-        return type("P", (), {"own": p, "others": p, "both": p})
+        return type("P", (), {"own": p, "others": p, "both": p, "agree": np.ones((N, N), bool)})
+
+
+class Known:
+    """A reference to which the first half of the sensors is known, and which notes what it was asked."""
+
+    def measured(self, x, present):
+        self.asked = x
+        return np.where(present, np.where(np.arange(N) < N / 2, 0.1, 500.0), np.nan)
+
+    def p_values(self, measured):
+        return np.where(np.isnan(measured), np.nan, np.where(measured < 1, 0.9, 0.002))
 
 
 class Double:
@@ -60,8 +72,8 @@ class Double:
 
 def test_without_a_reference_there_is_no_p_value():
     """Calibrating, never a default score."""
-    (screened,) = Screening(None).push(features())
-    assert np.isnan(screened.p_values).all()
+    (screened,) = Screening(None, None).push(features())
+    assert np.isnan([screened.p_own, screened.p_others, screened.p_values, screened.p_known]).all()
     assert screened.calibrating.all()
     decision = decide(Verdicts(screened, np.ones(N), np.ones(N)))
     assert decision.outcome.label is None
@@ -72,15 +84,26 @@ def test_without_a_reference_there_is_no_p_value():
 def test_screening_compares_with_trusted_sensors_and_still_measures_the_others():
     """The mask of trust goes to the screen as partners; a masked sensor has a p-value all the same."""
     screen, trusted = Odd(), np.array([True, False, True, True])
-    (screened,) = Screening(screen).push(features(trusted=trusted))
+    (screened,) = Screening(screen, Known()).push(features(trusted=trusted))
     assert (screen.partners == trusted).all()
     assert screened.p_values[1] == 0.001
     assert screened.calibrating.tolist() == [False, False, False, True]
 
 
+def test_sensors_are_compared_by_their_timing_and_sounds_are_known_by_their_summary():
+    """Each view goes to whom it is made for, and what they say is told apart; how far sounds are is told the screen."""
+    screen, reference, given = Odd(), Known(), features(present=[True, True, False, True])
+    (screened,) = Screening(screen, reference).push(given)
+    assert screen.asked is given.timing
+    assert reference.asked is given.summary
+    assert np.array_equal(screen.novelty, [0.1, 0.1, np.nan, 500.0], equal_nan=True)
+    assert np.array_equal(screened.p_values, [0.5, 0.001, np.nan, np.nan], equal_nan=True)
+    assert np.array_equal(screened.p_known, [0.9, 0.9, np.nan, 0.002], equal_nan=True)
+
+
 def test_each_sensor_is_classified_alone():
-    """Margins and calibrated log-odds by the sensor's own machine; NaN where it is absent or has none."""
-    (screened,) = Screening(Odd()).push(features(present=[True, True, False, True]))
+    """Margins and log-odds of the summary by the sensor's own machine; NaN where it is absent or has none."""
+    (screened,) = Screening(Odd(), Known()).push(features(present=[True, True, False, True]))
     (given,) = Classification([Double(), None, Double(), Double()]).push(screened)
     assert np.array_equal(given.margins, [1, np.nan, np.nan, 13], equal_nan=True)
     assert np.array_equal(given.log_odds, [2, np.nan, np.nan, 26], equal_nan=True)
@@ -138,6 +161,14 @@ def test_the_outcome_is_the_rule_and_its_sigmoid():
     assert decide(verdicts(log_odds=[500, 500, 500, 500])).outcome.probability == 1.0
 
 
+def test_the_rule_is_given_the_summary():
+    """It is the summary that tells classes apart."""
+    given, seen = verdicts(), []
+    Fusion(("a", "b"), lambda log_odds, values, weights: seen.append(values) or 1.0).push(given)
+    assert all(values is given.screened.features.summary for values in seen)
+    assert len(seen) == 1 + N  # with everybody, and without each
+
+
 def test_what_is_too_close_to_call_is_not_called():
     """Below the least confidence there is no label; the probability is told."""
     close = verdicts(log_odds=[0.1, 0.1, 0, 0])
@@ -189,3 +220,39 @@ def test_facts_of_decisions_are_read_only():
         decision.weights[0] = 0
     with pytest.raises(AttributeError):
         replace(decision).outcome = None  # type: ignore[misc]
+
+
+class Torn:
+    """All sensors agree in the first segments; then two contradict the other two, and are believed by nobody."""
+
+    ready = np.ones(N, bool)
+    smallest_p_values = np.full(N, 1e-3)
+
+    def __init__(self, calm):
+        self.left, self.partners = calm, []
+
+    def p_values(self, x, present, partners, novelty):
+        self.partners.append(partners.tolist())
+        p, agree = np.full(N, 0.5), np.ones((N, N), bool)
+        if self.left <= 0:
+            agree[:2, 2:] = agree[2:, :2] = False
+        self.left -= 1
+        return type("P", (), {"own": p, "others": p, "both": p, "agree": agree})
+
+
+def test_a_pair_that_departs_from_its_past_is_refused_and_bears_no_witness():
+    """Two sensors jump: they have the smallest p-values there can be, and the others are judged without them."""
+    screen = Torn(calm=3)
+    screening = Screening(screen, Known())
+    before, jumped = features(), features()
+    jumped = replace(jumped, summary=jumped.summary + np.array([[9.0], [9.0], [0.0], [0.0]], np.float32))
+    for _ in range(3):
+        (screened,) = screening.push(before)
+        assert (screened.p_values == 0.5).all()
+    (screened,) = screening.push(jumped)
+    assert screened.p_values.tolist() == [1e-3, 1e-3, 0.5, 0.5]
+    assert screened.p_others.tolist() == [1e-3, 1e-3, 0.5, 0.5]
+    assert screen.partners[-1] == [False, False, True, True]
+    screening.flush()
+    (screened,) = screening.push(jumped)
+    assert (screened.p_values == 0.5).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import librosa
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ from sklearn.decomposition import PCA
 
 from benchmarks.features import by_librosa
 from pipeline.errors import SettingsError
-from pipeline.events import Block, TrustChanged
+from pipeline.events import Block, TrustChanged, Views
 from pipeline.grid import Grid
-from pipeline.stages import Chain, Mfcc, Projection, Windowing
+from pipeline.learners.array_components import ArrayComponents
+from pipeline.stages import Chain, Mfcc, Projection, Viewing, Windowing
 from pipeline.stages.mel import hann, mel_basis
+from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from tests.stages.laws import cut, fed
 
 
@@ -35,8 +39,8 @@ def test_equal_to_librosa_at_every_rate(rate_hz):
     cepstra = fed(Chain(Windowing(grid), mfcc), cut(sound, 1234))
     assert len(cepstra) == 2
     for fact in cepstra:
-        expected = by_librosa(sound[:, fact.window.start : fact.window.stop], mfcc.cepstrum)
-        assert fact.values.shape == expected.shape == (2, 150, 13)
+        expected = by_librosa(sound[:, fact.span.start : fact.span.stop], mfcc.cepstrum)
+        assert fact.values.shape == expected.shape == (2, grid.segment_frames, 13)
         np.testing.assert_allclose(fact.values, expected, atol=1e-3)
 
 
@@ -186,30 +190,73 @@ def test_every_band_has_a_frequency_at_every_rate():
     assert low(footsteps(2000)).std() > 0
 
 
+def views(features: str, seconds: float = 12.0) -> list[Views]:
+    """Of two sensors at 4 kHz."""
+    grid = Grid(rate_hz=4000)
+    viewing = Viewing(grid, n_coefficients=N_COEFFICIENTS, features=features)
+    return fed(Chain(Windowing(grid), Mfcc(grid), viewing), cut(footsteps(4000, seconds=seconds), 4000))
+
+
+def unscaled(means, axes) -> ArrayComponents:
+    """Components of values as they are."""
+    n_values = np.shape(means)[-1]
+    return ArrayComponents(np.asarray(means), np.ones(n_values), np.full(n_values, np.inf), np.asarray(axes))
+
+
 def test_projection_is_the_peers_projection():
     """Mean and axes of scikit-learn's PCA give scikit-learn's scores, per sensor."""
-    grid = Grid(rate_hz=4000)
-    cepstra = fed(Chain(Windowing(grid), Mfcc(grid)), cut(footsteps(4000, seconds=12), 4000))
-    vectors = np.stack([fact.values.reshape(2, -1) for fact in cepstra])
+    heard = views(PAPER)
+    vectors = np.stack([fact.summary for fact in heard])
     assert vectors.shape == (21, 2, 1950)
     peers = [PCA(5).fit(vectors[:, sensor]) for sensor in range(2)]
-    projected = fed(Projection([peer.mean_ for peer in peers], [peer.components_ for peer in peers]), cepstra)
+    components = unscaled([peer.mean_ for peer in peers], [peer.components_ for peer in peers])
+    projected = fed(Projection(components, components), heard)
     for sensor, peer in enumerate(peers):
-        ours = np.stack([fact.values[sensor] for fact in projected])
-        np.testing.assert_allclose(ours, peer.transform(vectors[:, sensor]), atol=1e-2)
+        for ours in (np.stack([getattr(fact, view)[sensor] for fact in projected]) for view in ("summary", "timing")):
+            np.testing.assert_allclose(ours, peer.transform(vectors[:, sensor]), atol=1e-2)
 
 
+def test_projection_is_what_was_learned_to_single_precision_also_where_it_clips():
+    """Both views of the stage equal `ArrayComponents.transform`, with a tenth of the summary beyond its limits."""
+    heard = views(TWO_VIEWS)
+    weights = Summary(Grid(rate_hz=4000), N_COEFFICIENTS).weights
+    everyone = np.ones((len(heard), 2), bool)
+    summaries, timings = (np.stack([getattr(fact, view) for fact in heard]) for view in ("summary", "timing"))
+    # As loud as nothing that was learned from: such values are what the limits are for.
+    loud = np.random.default_rng(0).random(summaries.shape) < 0.1
+    strange = np.where(loud, summaries + 1e3 * np.sign(summaries), summaries)
+    summary = ArrayComponents.learn(summaries, everyone, 6, weights=weights)
+    timing = ArrayComponents.learn(timings, everyone, 5)
+    clipped = np.abs(strange - summary.means) / summary.scales > summary.limits
+    assert 0.05 < clipped.mean() < 0.15
+    assert np.isinf(timing.limits).all()
+    given = [replace(fact, summary=one) for fact, one in zip(heard, strange.astype(np.float32), strict=True)]
+    found = fed(Projection(summary, timing), given)
+    for fact in found:
+        assert (fact.summary.shape, fact.timing.shape) == ((2, 6), (2, 5))
+        assert fact.summary.dtype == fact.timing.dtype == np.float32
+    for ours, learned, values in (
+        (np.stack([fact.summary for fact in found]), summary, strange),
+        (np.stack([fact.timing for fact in found]), timing, timings),
+    ):
+        exact = learned.transform(values.astype(np.float64))
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+    unclipped = replace(summary, limits=np.full_like(summary.limits, np.inf)).transform(strange)
+    assert np.abs(unclipped).max() > 10 * np.abs(summary.transform(strange)).max()
+
+
+@pytest.mark.parametrize("view", ["summary", "timing"])
 @pytest.mark.parametrize(
     ("means", "axes", "message"),
     [
         ((2, 1950), (3, 5, 1950), "must be .sensors, values. and .sensors, components, values."),
-        ((2, 5, 1950), (2, 1950), "stack mean_ and components_ of one RobustPCA per sensor"),
-        ((3, 1950), (3, 5, 1950), "cepstra of 2 sensors with 1950 values do not fit means of 3 sensors"),
-        ((2, 130), (2, 5, 130), "do not fit means of 2 sensors with 130 values"),
+        ((2, 5, 1950), (2, 1950), "must be .* learn them with ArrayComponents"),
+        ((3, 1950), (3, 5, 1950), "view of 2 sensors with 1950 values does not fit components of 3 sensors"),
+        ((2, 130), (2, 5, 130), "view .* does not fit components of 2 sensors with 130 values; use the settings"),
     ],
 )
-def test_components_of_another_array_are_refused(means, axes, message):
-    """By their shapes, at the latest when the first cepstra come."""
-    grid = Grid(rate_hz=4000)
-    with pytest.raises(SettingsError, match=message):
-        fed(Chain(Windowing(grid), Mfcc(grid), Projection(np.ones(means), np.ones(axes))), cut(footsteps(4000), 4000))
+def test_components_of_another_array_are_refused(view, means, axes, message):
+    """By their shapes, at the latest when the first views come; the view is named."""
+    fitting, other = unscaled(np.ones((2, 1950)), np.ones((2, 5, 1950))), unscaled(np.ones(means), np.ones(axes))
+    with pytest.raises(SettingsError, match=rf"{view} view {message.removeprefix('view ')}"):
+        fed(Projection(**{"summary": fitting, "timing": fitting} | {view: other}), views(PAPER, seconds=2.6))

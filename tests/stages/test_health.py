@@ -286,23 +286,24 @@ def test_state_changes_say_since_when_why_and_what_to_do():
 def features(start=0, *, trusted=None):
     trusted = np.ones(4, bool) if trusted is None else trusted
     span = Span(start, start + GRID.segment)
-    return Features(span, span, np.zeros((4, 2), np.float32), np.ones(4, bool), trusted)
+    nothing = np.zeros((4, 2), np.float32)
+    return Features(span, span, nothing, nothing, np.ones(4, bool), trusted)
 
 
-def screened(start, p_values, p_own=None):
+def screened(start, p_values, p_own=None, p_known=None):
     p = np.asarray(p_values, float)
-    own = p if p_own is None else np.asarray(p_own, float)
-    return Screened(features(start), own, p, p, np.zeros(4, bool))
+    own, known = (p if given is None else np.asarray(given, float) for given in (p_own, p_known))
+    return Screened(features(start), own, p, p, known, np.zeros(4, bool))
 
 
-def suspected(p_rows, *, own_rows=None, before=(), **settings):
+def suspected(p_rows, *, own_rows=None, known_rows=None, before=(), **settings):
     """Facts about segments that do not overlap, one for each row of p-values."""
     stage, out = Suspicion(GRID, **settings), []
     for fact in before:
         out += stage.push(fact)
     for n, row in enumerate(p_rows):
-        own = None if own_rows is None else own_rows[n]
-        out += stage.push(screened(n * GRID.segment, row, own))
+        own, known = (None if rows is None else rows[n] for rows in (own_rows, known_rows))
+        out += stage.push(screened(n * GRID.segment, row, own, known))
     return [fact for fact in out if not isinstance(fact, Screened)]
 
 
@@ -323,11 +324,30 @@ def test_one_sensor_against_the_others_is_a_fault():
 
 
 def test_all_together_are_an_event_and_nobody_is_blamed():
-    """All p-values small at once: the scene is new."""
+    """All p-values small at once, by timing and by summary: the scene is new."""
     rows = usual_rows(200)
     rows[50:70] = 0.004
     out = suspected(rows)
     assert [(f.pattern, f.sensors) for f in out] == [(Pattern.EVENT, (0, 1, 2, 3))]
+
+
+def test_a_sound_unlike_every_class_is_an_event_though_the_sensors_agree():
+    """It is the summary that tells: usual timing at every sensor, and nobody is blamed while it lasts."""
+    known = usual_rows(200, seed=1)
+    known[50:70] = 0.004
+    rows = usual_rows(200)
+    out = suspected(rows, known_rows=known)
+    assert [(f.pattern, f.sensors) for f in out] == [(Pattern.EVENT, (0, 1, 2, 3))]
+    rows[50:70, 1] = 0.004
+    assert [f.pattern for f in suspected(rows, known_rows=known)] == [Pattern.EVENT]
+
+
+def test_unusual_timing_of_a_known_sound_is_the_fault_of_each_sensor():
+    """Where the sound is like that of a class nothing excuses the sensors."""
+    rows = usual_rows(200)
+    rows[50:70] = 0.004
+    judged = [f for f in suspected(rows, known_rows=usual_rows(200, seed=1)) if isinstance(f, AnomalyJudged)]
+    assert [(f.pattern, f.sensors) for f in judged] == [(Pattern.FAULT, (sensor,)) for sensor in range(4)]
 
 
 def test_what_physics_explains_is_no_suspicion():
@@ -362,9 +382,7 @@ def test_every_overlap_gives_a_test_for_about_every_length_of_a_segment(overlap)
     stage, n = Suspicion(grid, alarms_per_day=20_000.0), 0
     for start in range(0, 100 * grid.segment, grid.stride):
         span = Span(start, start + grid.segment)
-        given = Features(span, span, np.zeros((4, 2), np.float32), np.ones(4, bool), np.ones(4, bool))
-        p = np.full(4, 0.01)
-        stage.push(Screened(given, np.full(4, 0.9), p, p, np.zeros(4, bool)))
+        stage.push(screened(start, np.full(4, 0.01), np.full(4, 0.9), np.full(4, 0.9)))
         n += stage._next == span.stop
     assert 70 <= n <= 100
 
@@ -408,7 +426,7 @@ def test_rates_that_cannot_be_are_refused(settings):
 
 def verdicts(log_odds=(2.0,) * 4, **masks):
     p = np.ones(4)
-    given = Screened(features(**masks), p, p, p, np.zeros(4, bool))
+    given = Screened(features(**masks), p, p, p, p, np.zeros(4, bool))
     return Verdicts(given, np.asarray(log_odds, float), np.asarray(log_odds, float))
 
 
@@ -436,10 +454,8 @@ def test_health_weighs_in_fusion():
 
 
 def decision(start, log_odds, roles=(Role.USED,) * 4):
-    span = Span(start, start + GRID.segment)
-    given = Features(span, span, np.zeros((4, 2), np.float32), np.ones(4, bool), np.ones(4, bool))
     p = np.ones(4)
-    inner = Verdicts(Screened(given, p, p, p, np.zeros(4, bool)), p, np.asarray(log_odds, float))
+    inner = Verdicts(screened(start, p), p, np.asarray(log_odds, float))
     outcome = Outcome("b", 0.9, 2.0)
     return Decision(inner, outcome, p, roles, (outcome,) * 4)
 

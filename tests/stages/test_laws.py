@@ -23,8 +23,10 @@ from pipeline.events import (
     Segment,
     Span,
     TrustChanged,
+    Views,
 )
 from pipeline.grid import Grid
+from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_screen import SensorPValues
 from pipeline.stages import (
     Chain,
@@ -42,8 +44,10 @@ from pipeline.stages import (
     Projection,
     Screening,
     Suspicion,
+    Viewing,
     Windowing,
 )
+from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from tests.stages import laws
 
 GRID = Grid(rate_hz=4000, window_seconds=0.3, segment_seconds=0.52)
@@ -58,22 +62,45 @@ def sound(seconds: float, grid: Grid = GRID, seed: int = 0) -> np.ndarray:
     return (0.1 * loudness * rng.standard_normal((SENSORS, n))).astype(np.float32)
 
 
-def projection(grid: Grid = GRID, n_components: int = 6) -> Projection:
-    rng = np.random.default_rng(5)
-    n_values = 13 * grid.window_frames
+def viewing(grid: Grid = GRID, features: str = TWO_VIEWS) -> Viewing:
+    return Viewing(grid, n_coefficients=N_COEFFICIENTS, features=features)
+
+
+def components(n_values: int, n_components: int) -> ArrayComponents:
+    rng = np.random.default_rng(n_components)
+    axes = rng.standard_normal((SENSORS, n_components, n_values)) / n_values
+    means, scales = rng.standard_normal((SENSORS, n_values)), rng.uniform(0.5, 2.0, n_values)
+    return ArrayComponents(means, scales, np.full(n_values, 8.0), axes)
+
+
+def projection(grid: Grid = GRID) -> Projection:
     return Projection(
-        rng.standard_normal((SENSORS, n_values)), rng.standard_normal((SENSORS, n_components, n_values)) / n_values
+        components(len(Summary(grid, N_COEFFICIENTS).parts), 6), components(4 * (grid.segment_frames // 4), 5)
     )
 
 
 class Screen:
-    """p-values by the size of the features."""
+    """p-values by the size of the features; in every other segment, as it falls, sensors are of two opinions."""
 
     ready = np.ones(SENSORS, bool)
+    smallest_p_values = np.full(SENSORS, 1e-3)
 
-    def p_values(self, x, present, partners):
-        p = 1 / (1 + np.abs(x).sum(axis=1, dtype=float))
-        return SensorPValues(p, p, p)
+    def p_values(self, x, present, partners, novelty):
+        p = 1 / (1 + np.abs(x).sum(axis=1, dtype=float) + novelty)
+        agree = np.ones((SENSORS, SENSORS), bool)
+        if round(100 * float(np.abs(x).sum())) % 2:
+            agree[:2, 2:] = agree[2:, :2] = False
+        return SensorPValues(p, p, p, agree)
+
+
+class Reference:
+    """p-values by the largest feature."""
+
+    def measured(self, x, present):
+        return np.abs(x).max(axis=1).astype(float)
+
+    def p_values(self, measured):
+        return 1 / (1 + measured)
 
 
 class Machine:
@@ -85,14 +112,15 @@ class Machine:
 
 
 def whole_chain(grid: Grid = GRID) -> Chain:
-    return Chain(Windowing(grid), Mfcc(grid), projection(grid))
+    return Chain(Windowing(grid), Mfcc(grid), viewing(grid), projection(grid))
 
 
 BLOCKS = laws.cut(sound(12), 333)
 SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
 CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
-FEATURES = laws.fed(projection(), CEPSTRA)
-SCREENED = laws.fed(Screening(Screen()), FEATURES)
+VIEWS = laws.fed(viewing(), CEPSTRA)
+FEATURES = laws.fed(projection(), VIEWS)
+SCREENED = laws.fed(Screening(Screen(), Reference()), FEATURES)
 VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
 STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
 HOURS = [STARTED, *laws.cut(sound(30), 20_000), Gap(120_000, 280_000, "lost")]
@@ -111,8 +139,10 @@ STAGES = {
     "labelling": (lambda: Labelling({"r": LABELS}), [STARTED] * 9),
     "windowing": (lambda: Windowing(GRID), [TrustChanged(0, np.array([True, False, False])), *BLOCKS]),
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
-    "projection": (projection, CEPSTRA),
-    "screening": (lambda: Screening(Screen()), FEATURES),
+    "viewing": (viewing, CEPSTRA),
+    "viewing as published": (lambda: viewing(features=PAPER), CEPSTRA),
+    "projection": (projection, VIEWS),
+    "screening": (lambda: Screening(Screen(), Reference()), FEATURES),
     "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
     "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS),
     "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
@@ -143,7 +173,7 @@ def test_suspicion_grows_by_the_logarithm_at_most():
     for n in range(20_000):
         span = Span(n * GRID.segment, (n + 1) * GRID.segment)
         p = rng.uniform(size=SENSORS)
-        stage.push(Screened(replace(features, span=span), p, p, p, np.zeros(SENSORS, bool)))
+        stage.push(Screened(replace(features, span=span), p, p, p, p, np.zeros(SENSORS, bool)))
         if n + 1 in (2000, 20_000):
             sizes.append(laws.size_of(stage))
     assert sizes[1] < 1.5 * sizes[0]
@@ -190,10 +220,11 @@ def test_a_chain_is_a_stage_and_starts_anew_with_each_recording():
 
 
 def test_each_stage_gives_its_own_kind():
-    """Blocks become segments, cepstra, features."""
+    """Blocks become segments, cepstra, views, features."""
     assert {type(fact) for fact in SEGMENTS} == {Segment}
     assert {type(fact) for fact in CEPSTRA} == {Cepstra}
-    assert {type(fact) for fact in laws.fed(projection(), CEPSTRA)} == {Features}
+    assert {type(fact) for fact in VIEWS} == {Views}
+    assert {type(fact) for fact in laws.fed(projection(), VIEWS)} == {Features}
 
 
 @pytest.mark.parametrize("size", [1, 7, 333, 4096, 48_000])

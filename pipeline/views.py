@@ -1,0 +1,96 @@
+"""Two views of the cepstra of a segment: the summary, for classes, and the timing, for comparing sensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+
+from pipeline.events import Numbers, Samples
+from pipeline.grid import Grid
+
+N_COEFFICIENTS = 13
+TWO_VIEWS, PAPER = FEATURES = ("views", "paper")
+MODULATION_BANDS_HZ = ((1.0, 3.0), (3.0, 6.0), (6.0, 12.0), (12.0, 25.0))
+_MODULATION_WEIGHT = 0.8
+_MODULATION_FLOOR = 0.1  # squared decibels: below it are the fluctuations of steady noise
+_TIMING_COEFFICIENTS = 4
+_TIMING_FRAMES = 4
+
+
+class Summary:
+    """Mean, deviation and modulation of each cepstral coefficient over all frames of a segment.
+
+    Modulation is the logarithm of the power of the coefficient's course in four bands of frequency: steps at 2 per
+    second appear in the first. None of the values depends on where in the segment a step falls.
+    """
+
+    def __init__(self, grid: Grid, n_coefficients: int) -> None:
+        n_frames, frames_per_second = grid.segment_frames, 1 / grid.hop_seconds
+        # Fine enough for a bin in every band below half the frame rate.
+        self._n_fft = 1 << ceil(np.log2(max(n_frames, frames_per_second, 2)))
+        self._taper = np.hanning(n_frames) if n_frames > 2 else np.ones(n_frames)
+        frequencies = np.fft.rfftfreq(self._n_fft, grid.hop_seconds)
+        pools = [(low <= frequencies) & (frequencies < high) for low, high in MODULATION_BANDS_HZ]
+        self._bands_hz = [band for band, pool in zip(MODULATION_BANDS_HZ, pools, strict=True) if pool.any()]
+        used = [pool / pool.sum() for pool in pools if pool.any()]
+        highest = int(np.flatnonzero(np.any(used, axis=0))[-1]) + 1 if used else 0
+        self._pooling = np.array(used).reshape(len(used), -1).T[:highest] / np.sum(self._taper**2)
+        self._n_coefficients = n_coefficients
+
+    def __call__(self, values: Samples) -> Samples:
+        """(sensors, frames, coefficients) → (sensors, values)."""
+        from scipy.fft import rfft
+
+        courses = np.ascontiguousarray(values.swapaxes(1, 2), np.float64)  # (sensors, coefficients, frames)
+        mean = courses.mean(axis=2)
+        about = courses - mean[:, :, None]
+        spectrum = rfft(about * self._taper, self._n_fft)
+        power = (spectrum.real**2 + spectrum.imag**2)[:, :, : len(self._pooling)]
+        bands = np.log(_MODULATION_FLOOR + power @ self._pooling)
+        parts = (mean, np.sqrt(np.mean(about**2, axis=2)), bands.reshape(len(values), -1))
+        summary: Samples = np.concatenate(parts, axis=1).astype(np.float32)
+        return summary
+
+    @property
+    def parts(self) -> list[SummaryValue]:
+        """What each value of the summary is."""
+        coefficients = range(self._n_coefficients)
+        return [
+            *(SummaryValue("mean", number) for number in coefficients),
+            *(SummaryValue("deviation", number) for number in coefficients),
+            *(SummaryValue("modulation", number, band) for number in coefficients for band in self._bands_hz),
+        ]
+
+    @property
+    def weights(self) -> Numbers:
+        """How much each value counts among the others once all have been scaled to unit spread."""
+        n, n_modulation = self._n_coefficients, self._n_coefficients * len(self._bands_hz)
+        modulation = [_MODULATION_WEIGHT / sqrt(n_modulation)] * n_modulation
+        return np.array([1 / sqrt(n)] * (2 * n) + modulation)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryValue:
+    """One value of the summary: a statistic of a cepstral coefficient."""
+
+    statistic: str
+    coefficient: int
+    band_hz: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        if self.band_hz is None:
+            return f"{self.statistic} of c{self.coefficient}"
+        low, high = self.band_hz
+        return f"{self.statistic} of c{self.coefficient} at {low:g} to {high:g} Hz"
+
+
+def timing(values: Samples) -> Samples:
+    """The first coefficients, averaged over groups of frames: (sensors, frames, coefficients) → (sensors, values)."""
+    n_sensors, n_frames, _ = values.shape
+    size = min(_TIMING_FRAMES, n_frames)
+    used = values[:, : n_frames - n_frames % size, :_TIMING_COEFFICIENTS]
+    groups = used.reshape(n_sensors, -1, size, used.shape[2])
+    averaged: Samples = groups.mean(axis=2, dtype=np.float64).astype(np.float32)
+    return averaged.reshape(n_sensors, -1)
