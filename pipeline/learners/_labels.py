@@ -17,8 +17,21 @@ _MANY_WRONG = 0.3
 _MOST_WRONG = 0.4
 
 
-def label_evidence(margins: Floats, known: Flags, prior: float) -> tuple[Floats, float]:
-    """Log odds that each label is right, and the share of wrong ones.
+@dataclass(frozen=True, slots=True)
+class LabelEvidence:
+    """What the margins say about the labels."""
+
+    log_odds: Floats
+    """That each label is right."""
+    wrong: float
+    """Share of wrong labels."""
+    likelier: bool
+    """Whether the margins are better explained with wrong labels among them than without, by the Bayesian information
+    criterion."""
+
+
+def label_evidence(margins: Floats, known: Flags, prior: float) -> LabelEvidence:
+    """Judge each label by the mean margin of its recording.
 
     Were a label wrong, its margin would have the other sign: margins of right labels are taken as normal about a
     positive mean, of wrong ones as their mirror image, and both with the share of wrong ones are found by EM. On a hard
@@ -29,7 +42,8 @@ def label_evidence(margins: Floats, known: Flags, prior: float) -> tuple[Floats,
     mirror = _fitted(m, prior) if len(m) else _Mirror(1 - prior, 1e-3, 1.0)
     log_odds = np.full(len(margins), float(logit(1 - mirror.wrong)))
     log_odds[known] += np.clip(mirror.log_likelihood_ratio(m), -_LARGEST_LLR, _LARGEST_LLR)
-    return log_odds, mirror.wrong
+    likelier = len(m) > 0 and mirror.log_likelihood(m) - _without_wrong(m) > 0.5 * np.log(len(m))
+    return LabelEvidence(log_odds, mirror.wrong, bool(likelier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +66,22 @@ class _Mirror:
         share = (np.sum(1 - right) + _PRIOR_RECORDINGS * (1 - prior)) / (len(m) + _PRIOR_RECORDINGS)
         return _Mirror(float(np.clip(share, 1e-3, _MOST_WRONG)), mean, max(float(np.sqrt(variance)), 1e-3))
 
-    def log_posterior(self, m: Floats, prior: float) -> float:
-        """Up to a constant: what EM climbs."""
+    def log_likelihood(self, m: Floats) -> float:
+        """Up to a constant."""
         right = np.log1p(-self.wrong) - 0.5 * ((m - self.mean) / self.spread) ** 2
         wrong = np.log(self.wrong) - 0.5 * ((m + self.mean) / self.spread) ** 2
-        believed = (1 - prior) * np.log(self.wrong) + prior * np.log1p(-self.wrong)
-        return float(np.sum(np.logaddexp(right, wrong) - np.log(self.spread)) + _PRIOR_RECORDINGS * believed)
+        return float(np.sum(np.logaddexp(right, wrong) - np.log(self.spread)))
+
+    def log_posterior(self, m: Floats, prior: float) -> float:
+        """Up to a constant: what EM climbs."""
+        log_prior = (1 - prior) * np.log(self.wrong) + prior * np.log1p(-self.wrong)
+        return self.log_likelihood(m) + _PRIOR_RECORDINGS * float(log_prior)
+
+
+def _without_wrong(m: Floats) -> float:
+    """Log-likelihood, up to the same constant, of one normal density with a positive mean and no wrong labels."""
+    mean, spread = max(float(m.mean()), 1e-3), max(float(m.std()), 1e-3)
+    return float(np.sum(-0.5 * ((m - mean) / spread) ** 2 - np.log(spread)))
 
 
 def _fitted(m: Floats, prior: float) -> _Mirror:

@@ -19,14 +19,16 @@ from pipeline.learners._consistency import SensorEvidence, evidence, group_folds
 from pipeline.learners._discriminant import machine
 from pipeline.learners._graphs import EuclideanRows
 from pipeline.learners._kernels import DenseGram
-from pipeline.learners._labels import label_evidence
+from pipeline.learners._labels import LabelEvidence, label_evidence
 from pipeline.learners._weighted_med import MEDProblem, MEDSolution
-from pipeline.learners.machine import Discriminant, Kernel, probability
+from pipeline.learners.machine import Discriminant, Kernel, log_odds, probability
 from pipeline.threads import one_thread
 
-_WIDTHS = (0.125, 0.25, 0.5, 1.0)  # of the kernel, in parts of one over the median squared distance
-_COSTS = (1.0, 3.0, 10.0, 30.0)
-_EVIDENCE_MACHINE = (0.25, 10.0)
+_WIDTHS = (0.125, 0.25, 0.5)  # of the kernel, in parts of one over the median squared distance
+_COSTS = (1.0, 3.0, 10.0)
+_LABEL_MACHINES = ((0.125, 0.1), (0.125, 0.3), (0.125, 1.0))
+"""Width and cost, one for each round of judging labels. The first is so smooth that it is little more than the mean of
+each class, which many wrong labels hardly move; the others sharpen it once the worst labels count less."""
 _LABEL_FOLDS = 20  # a label is best judged by classifiers that saw nearly all the others
 _FLAT = 1e3  # prior variance of the offset: as good as none
 _MARGIN_LIMIT = 2.0
@@ -54,8 +56,6 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         Prior probability that the label of a recording is right.
     n_folds : int, default=5
         Folds of whole recordings, for the sensors and the choice of the kernel. Labels are judged in up to 20.
-    n_rounds : int, default=3
-        How often labels are judged again with what the rounds before have learned.
     amplitude : float, default=0.3
         Prior variance of the decision functions, in units of the kernel.
     random_state : int, RandomState or None, default=0
@@ -113,58 +113,79 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         delivered_prior: float = 0.98,
         label_prior: float = 0.95,
         n_folds: int = 5,
-        n_rounds: int = 3,
         amplitude: float = 0.3,
         random_state: Any = 0,
     ) -> None:
         self.delivered_prior = delivered_prior
         self.label_prior = label_prior
         self.n_folds = n_folds
-        self.n_rounds = n_rounds
         self.amplitude = amplitude
         self.random_state = random_state
 
     @one_thread
-    def fit(self, X: Any, y: Any, *, groups: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any, timing: Any = None) -> Self:
         """Learn from labelled segments.
 
         Parameters
         ----------
         X : array-like of shape (n_segments, n_sensors, n_features)
-            NaN where a sensor is absent.
+            Features that tell classes apart; NaN where a sensor is absent.
         y : array-like of shape (n_segments,)
             Two classes, one for each recording.
         groups : array-like of shape (n_segments,)
             Recordings.
+        timing : array-like of shape (n_segments, n_sensors, n_timing_features), default=X
+            Features that depend on when something is heard, by which sensors are compared with each other.
         """
         self._check_parameters()
         X, present = _checked(X)
+        T, present = _checked_timing(X, present, timing)
         self.classes_, signs = _signs(y, len(X))
         names, groups = _recordings(groups, signs)
         rng = check_random_state(self.random_state)
         folds = group_folds(groups, signs, self.n_folds, rng)
-        self.n_features_in_, self.scales_ = X.shape[2], _scales(X, present)
-        X = np.where(present[:, :, None], X, 0.0) / self.scales_[:, None]
-        self._judge_sensors(X, present, groups, folds, rng)
+        self.n_features_in_, self.scales_, self.timing_scales_ = (
+            X.shape[2],
+            typical_sizes(X, present),
+            typical_sizes(T, present),
+        )
+        X, T = (
+            np.where(present[:, :, None], values, 0.0) / scales[:, None]
+            for values, scales in ((X, self.scales_), (T, self.timing_scales_))
+        )
+        self._judge_sensors(T, present, groups, folds, rng)
         sensors = [_Sensor.of(X[:, s], signs, self.delivered_[:, s], self.amplitude) for s in range(X.shape[1])]
         self._judge_labels(sensors, groups, group_folds(groups, signs, _LABEL_FOLDS, rng), len(names))
         self.posterior_ = self.label_right_[:, None] * self.delivered_
-        self.width_, self.C_ = _tuned(sensors, self.posterior_, folds)
+        weights, tuning = self._weights(sensors, present, folds)
+        self.width_, self.C_ = tuning.width, tuning.C
         self.folds_, self.out_of_fold_log_odds_ = folds, np.full(present.shape, np.nan)
         self.discriminants_: list[Discriminant | None] = [None] * len(sensors)
         for s, sensor in enumerate(sensors):
             if sensor:
-                honest = sensor.cross_fitted(self.posterior_[:, s], folds, self.width_, self.C_)
-                found = sensor.discriminant(self.posterior_[:, s], honest, self.width_, self.C_)
+                honest = sensor.cross_fitted(weights[:, s], folds, self.width_, self.C_)
+                found = sensor.discriminant(weights[:, s], self.posterior_[:, s], honest, self.width_, self.C_)
                 self.discriminants_[s] = found
                 self.out_of_fold_log_odds_[present[:, s], s] = found.log_odds(honest[present[:, s]])
         return self
+
+    def _weights(self, sensors: list[_Sensor | None], present: Flags, folds: Integers) -> tuple[Floats, Tuning]:
+        """Weights of the segments in training, and the machine.
+
+        Segments that a sensor did not deliver are refused only where that lowers the loss on left-out recordings. Loud
+        or silent segments often do a classifier no harm, and some of them still hold the scene.
+        """
+        refusing = _tuned(sensors, self.posterior_, self.posterior_, folds)
+        if (self.delivered_[present] > 0.5).all():
+            return self.posterior_, refusing
+        all_present = self.label_right_[:, None] * present
+        keeping = _tuned(sensors, all_present, self.posterior_, folds)
+        return (self.posterior_, refusing) if refusing.loss <= keeping.loss else (all_present, keeping)
 
     def _check_parameters(self) -> None:
         for name in ("delivered_prior", "label_prior"):
             _checks.number(getattr(self, name), name, above=0, below=1, cure="0.95 is usual")
         _checks.whole_number(self.n_folds, "n_folds", least=2, cure="5 is usual")
-        _checks.whole_number(self.n_rounds, "n_rounds", least=1, cure="3 is usual")
         _checks.number(self.amplitude, "amplitude", above=0, cure="0.3 is usual")
 
     def _judge_sensors(
@@ -177,19 +198,22 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
     def _judge_labels(
         self, sensors: list[_Sensor | None], groups: Integers, folds: Integers, n_recordings: int
     ) -> None:
-        right, total = np.full(n_recordings, 0.999), np.zeros(n_recordings)
-        for n in range(1, self.n_rounds + 1):
+        found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
+        for width, C in _LABEL_MACHINES:
             margins = np.full((len(sensors), n_recordings), np.nan)
             for s, sensor in enumerate(sensors):
                 if sensor:
-                    honest = sensor.cross_fitted(right[groups] * self.delivered_[:, s], folds, *_EVIDENCE_MACHINE)
+                    weights = expit(found.log_odds)[groups] * self.delivered_[:, s]
+                    honest = sensor.cross_fitted(_balanced(weights, sensor.y), folds, width, C)
                     margins[s] = _mean_margins(sensor.y * honest, self.delivered_[:, s], groups)
-            heard = np.isfinite(margins)
-            total += np.where(heard, margins, 0.0).sum(axis=0) / np.maximum(heard.sum(axis=0), 1)
-            # The mean over the rounds: a recording that was refused changes those that judge it in the next.
-            log_odds, self.wrong_labels_ = label_evidence(total / n, heard.any(axis=0), self.label_prior)
-            right = expit(log_odds)
-        self.label_right_ = right[groups]
+            known = np.isfinite(margins)
+            mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+            found = label_evidence(mean, known.any(axis=0), self.label_prior)
+        if not found.likelier:
+            # Left-out recordings show no wrong labels: refusing the least likely ones would only lose good examples.
+            found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
+        self.wrong_labels_ = found.wrong
+        self.label_right_ = expit(found.log_odds)[groups]
 
     @one_thread
     def sensor_margins(self, X: Any) -> Floats:
@@ -239,7 +263,7 @@ class ArraySensors:
         numbers = np.unique(np.asarray(groups), return_inverse=True)[1]
         rng = check_random_state(random_state)
         folds = group_folds(numbers, np.zeros(len(X)), n_folds, rng)
-        scales = _scales(X, present)
+        scales = typical_sizes(X, present)
         X = np.where(present[:, :, None], X, 0.0) / scales[:, None]
         found = evidence(X, present, numbers, folds, prior=delivered_prior, rng=rng)
         return cls(scales, folds, found, _delivered(found, present, delivered_prior))
@@ -258,8 +282,9 @@ def fit_machine(
     sensor = _Sensor.of(X, signs, weights, amplitude)
     if sensor is None:
         return None
-    machine = _tuned([sensor], weights[:, None], folds)
-    return sensor.discriminant(weights, sensor.cross_fitted(weights, folds, *machine), *machine)
+    found = _tuned([sensor], weights[:, None], weights[:, None], folds)
+    honest = sensor.cross_fitted(weights, folds, found.width, found.C)
+    return sensor.discriminant(weights, weights, honest, found.width, found.C)
 
 
 @dataclass(slots=True)
@@ -309,9 +334,9 @@ class _Sensor:
             honest[away] = self.solve(np.where(away, 0.0, weights), width, C, start)[1].decision[away]
         return honest
 
-    def discriminant(self, weights: Floats, honest: Floats, width: float, C: float) -> Discriminant:
-        """Trained on everything; calibrated on the decisions of classifiers that had not seen the sample."""
-        slopes = fit_slopes(honest, self.y, weights)
+    def discriminant(self, weights: Floats, nominal: Floats, honest: Floats, width: float, C: float) -> Discriminant:
+        """Trained with `weights`; calibrated on nominal segments by decisions of classifiers that had not seen them."""
+        slopes = fit_slopes(honest, self.y, nominal)
         problem, solution = self.solve(weights, width, C)
         coefficients = problem.amplitude * weights * solution.multipliers * self.y
         used = np.flatnonzero(coefficients)
@@ -319,21 +344,37 @@ class _Sensor:
         return Discriminant(kernel, self.X[used], used, coefficients[used], solution.offset, slopes)
 
 
-def _tuned(sensors: list[_Sensor | None], posterior: Floats, folds: Integers) -> tuple[float, float]:
-    """Kernel width and cost with the least clipped hinge loss on left-out recordings, believed segments, all sensors.
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A machine and its loss on left-out recordings."""
 
-    Accuracy would be a noisier guide, and one pair for all sensors is better than one each.
+    width: float
+    C: float
+    loss: float
+
+
+def _tuned(sensors: list[_Sensor | None], weights: Floats, nominal: Floats, folds: Integers) -> Tuning:
+    """Kernel width and cost with the least log loss of calibrated margins on left-out recordings, over all sensors.
+
+    Segments count by `weights` in training and by `nominal` in the loss. Accuracy is a noisier criterion, the hinge
+    loss falls with the size of the margins and so prefers the largest cost, and one pair for all sensors is better than
+    one each.
     """
     loss = np.zeros((len(_WIDTHS), len(_COSTS)))
     for s, sensor in enumerate(sensors):
         for i, width in enumerate(_WIDTHS if sensor else ()):
             for j, C in enumerate(_COSTS):
                 assert sensor is not None
-                honest = sensor.cross_fitted(posterior[:, s], folds, width, C)
-                hinge = np.clip(1 - sensor.y * honest, 0.0, 2.0)
-                loss[i, j] += float(posterior[:, s] @ hinge) / float(posterior[:, s].sum())
+                honest = sensor.cross_fitted(weights[:, s], folds, width, C)
+                loss[i, j] += _log_loss(honest, sensor.y, nominal[:, s])
     best = int(loss.argmin())
-    return _WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)]
+    return Tuning(_WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)], float(loss.min()))
+
+
+def _log_loss(honest: Floats, y: Floats, weights: Floats) -> float:
+    """Mean log loss of margins after calibration."""
+    odds = log_odds(honest, fit_slopes(honest, y, weights))
+    return float(weights @ np.logaddexp(0.0, -y * odds)) / float(weights.sum())
 
 
 def _median_distance(squared: NDArray[np.float32]) -> float:
@@ -342,15 +383,28 @@ def _median_distance(squared: NDArray[np.float32]) -> float:
     return float(np.median(pairs)) or float(np.median(pairs[pairs > 0])) if pairs.any() else 0.0
 
 
+def _balanced(weights: Floats, y: Floats) -> Floats:
+    """Weights by which both classes count the same: a smooth machine would call everything the larger one."""
+    positive = y > 0
+    of_positive, of_negative = float(weights[positive].sum()), float(weights[~positive].sum())
+    half = (of_positive + of_negative) / 2
+    return weights * np.where(positive, half / max(of_positive, 1e-9), half / max(of_negative, 1e-9))
+
+
 def _mean_margins(margins: Floats, delivered: Floats, groups: Integers) -> Floats:
-    """Mean clipped margin of every recording over what was delivered of it; NaN where that is nothing."""
+    """Mean clipped margin of every recording over what was delivered of it; NaN where that is nothing.
+
+    In units of the mean size of margins, which differs from machine to machine.
+    """
+    size = float(delivered @ np.abs(margins)) / max(float(delivered.sum()), 1e-9)
+    clipped = np.clip(margins / max(size, 1e-9), -_MARGIN_LIMIT, _MARGIN_LIMIT)
     total = np.bincount(groups, delivered)
-    mean = np.bincount(groups, delivered * np.clip(margins, -_MARGIN_LIMIT, _MARGIN_LIMIT)) / np.maximum(total, 1e-9)
+    mean = np.bincount(groups, delivered * clipped) / np.maximum(total, 1e-9)
     return np.where(total > 0.5, mean, np.nan)
 
 
-def _scales(X: Floats, present: Flags) -> Floats:
-    """Typical size of a sensor's features, unmoved by a few huge ones."""
+def typical_sizes(X: Floats, present: Flags) -> Floats:
+    """Typical size of each sensor's features, unmoved by a few huge ones."""
     typical = []
     for s in range(X.shape[1]):
         norms = np.sum(X[present[:, s], s] ** 2, axis=1)
@@ -367,6 +421,19 @@ def _checked(X: Any, like: tuple[int, int] | None = None) -> tuple[Floats, Flags
     if np.isinf(X).any():
         raise ValueError("X holds infinite values; give NaN for a sensor that is absent")
     return X, ~np.isnan(X).any(axis=2)
+
+
+def _checked_timing(X: Floats, present: Flags, timing: Any) -> tuple[Floats, Flags]:
+    """The timing features, and which sensors are present in both."""
+    if timing is None:
+        return X, present
+    T, there = _checked(timing)
+    if T.shape[:2] != X.shape[:2]:
+        raise ValueError(
+            f"timing of shape {T.shape} must have the segments and sensors of X, {X.shape[:2]}; give both views of the "
+            "same segments"
+        )
+    return T, present & there
 
 
 def _signs(y: Any, n_segments: int) -> tuple[Any, Floats]:

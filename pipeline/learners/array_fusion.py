@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, Protocol, Self
+from itertools import combinations, permutations
+from typing import Any, Self
 
 import numpy as np
 
-from pipeline.learners._arrays import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats, Integers
+from pipeline.learners._consistency import predict_out_of_fold, ridge_map
+from pipeline.learners.array_reference import FEWEST_SEGMENTS
 from pipeline.learners.machine import Discriminant
 
 _MANY_SENSORS = 6
@@ -76,34 +78,50 @@ def _subsets(n_sensors: int) -> list[list[int]]:
     return [list(chosen) for size in sizes for chosen in combinations(range(n_sensors), size)]
 
 
-class Screen(Protocol):
-    """Knows what a sensor's features would be if the others were right."""
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Linear predictions of the features of each sensor from those of every other."""
 
-    def expected(self, x: Floats, sensor: int, partners: Flags, /) -> Floats: ...
+    maps: Floats  # (sensors, partners, features of the partner, features of the sensor), zeros where there is none
+    offsets: Floats  # (sensors, partners, features)
+
+    @classmethod
+    def learn(cls, X: Floats, weights: Floats, folds: Integers) -> Self:
+        """From features (segments, sensors, features) and weights (segments, sensors); 0 where features are NaN."""
+        n_sensors, n_features = X.shape[1:]
+        found = cls(
+            np.zeros((n_sensors, n_sensors, n_features, n_features)), np.zeros((n_sensors, n_sensors, n_features))
+        )
+        for s, k in permutations(range(n_sensors), 2):
+            pair = weights[:, s] * weights[:, k]
+            if (pair > 0).sum() >= FEWEST_SEGMENTS:
+                _, ridge = predict_out_of_fold(X[:, k], X[:, s], pair, folds)
+                expected = ridge_map(X[:, k], X[:, s], pair, ridge)
+                found.maps[s, k], found.offsets[s, k] = expected.matrix, expected.offset
+        return found
+
+    def complete(self, x: Floats, used: Flags) -> Floats:
+        """Features (sensors, features) with those of unused sensors replaced by the mean of their predictions.
+
+        Without a prediction they are zero, the median of the sensor.
+        """
+        completed = np.where(used[:, None], x, 0.0)
+        paired = np.asarray(self.maps.any(axis=(2, 3)))
+        for s in np.flatnonzero(~used):
+            partners = np.flatnonzero(used & paired[s])
+            if len(partners):
+                completed[s] = np.mean([x[k] @ self.maps[s, k] + self.offsets[s, k] for k in partners], axis=0)
+        return completed
 
 
 @dataclass(frozen=True, slots=True)
 class CombinedFeatures:
-    """One classifier for the features of all sensors side by side.
-
-    It cannot do without a sensor. So where one has no weight, its features are those that the others let expect.
-    """
+    """One classifier for the features of all sensors side by side; those of sensors without weight are predicted."""
 
     discriminant: Discriminant
-    screen: Screen
+    expectation: Expectation
 
     def __call__(self, log_odds: Floats, features: Floats, weights: Floats) -> float:
         """Log-odds of the second class; sensors of weight 0 may be NaN."""
-        completed = complete(self.screen, features, weights > 0)
+        completed = self.expectation.complete(features, weights > 0)
         return float(self.discriminant.log_odds(self.discriminant.decision(completed.reshape(1, -1)))[0])
-
-
-def complete(screen: Screen, x: Floats, believed: Flags) -> Floats:
-    """Features (sensors, features) with those of sensors that are not believed as the others let expect them.
-
-    Where nobody can say, they are zero: the mean of the sensor.
-    """
-    completed = np.where(believed[:, None], x, 0.0)
-    for sensor in np.flatnonzero(~believed):
-        completed[sensor] = np.nan_to_num(screen.expected(x, int(sensor), believed))
-    return completed

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log
+from math import isfinite, nan
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
-from pipeline.learners._consistency import N_NEIGHBORS, mean_distances, predict_out_of_fold, ridge_map
+from pipeline.learners._consistency import predict_out_of_fold, ridge_map
+from pipeline.learners.array_reference import (
+    FEWEST_SEGMENTS,
+    log_distances,
+    log_mean_nearest,
+    p_value,
+    penalties,
+)
 
-FEWEST_SEGMENTS = 20
-"""Fewer believed segments are no reference."""
-_NEAREST = 1e-12
 _REFUSED, _RAREST = 0.01, 4
 """A sensor whose p-value is no larger is not asked about others; nor one of the few lowest that there can be."""
+_AGREEING = 0.1
+"""p-value of a pair from which on two sensors agree."""
 _MOST_TABLES = 256
 """A large array has more sets of partners than memory."""
 _STORED = ("features", "residuals", "maps", "offsets", "own", "ratios")
@@ -35,6 +41,8 @@ class SensorPValues:
     """Of the distance to what the other sensors let expect, relative to that."""
     both: Floats
     """Of the smaller of the two."""
+    agree: Flags
+    """(sensors, sensors): pairs of which each, or one, is what the other lets expect."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,10 @@ class ArrayScreen:
     taken over the very partners that a sensor has at the moment: where one is masked or absent, the others are judged
     by what is normal without it, and their false-alarm rate stays what it was.
 
+    A sensor that roars or hums may still follow the scene, and its timing need not be unusual. So where distances in
+    the summary view are given, a third measure is how far the sensor's sound is from that of all classes, relative to
+    the median of its partners: a new kind of sound is far at all of them, a fault at one.
+
     A failing sensor fits nobody, and that must not speak against its neighbours. So who is refused is no longer asked
     about others: first those unlike themselves, then one by one the sensor without which the rest agree best.
     """
@@ -61,13 +73,17 @@ class ArrayScreen:
     offsets: Floats  # (sensors, partners, features)
     own: Floats  # (segments, sensors): log d(x_s), NaN where the sensor is not believed
     ratios: Floats  # (segments, sensors, partners): r_s|k, NaN where one of them is not believed
+    novelty: Floats  # (segments, sensors): log distances of `ArrayReference`, NaN where there is none
     _tables: dict[tuple[int, bytes], _Ranks] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def learn(cls, X: Floats, weights: Floats, groups: Integers, folds: Integers) -> Self:
+    def learn(
+        cls, X: Floats, weights: Floats, groups: Integers, folds: Integers, novelty: Floats | None = None
+    ) -> Self:
         """From features (segments, sensors, features) and how far each sensor is believed there (segments, sensors).
 
         A sensor that is believed by one half or less is no reference there for anybody; what it says may be NaN.
+        `novelty` are the distances of the same segments in the summary view, if there is one.
         """
         n_segments, n_sensors, n_features = X.shape
         believed = weights > 0.5
@@ -79,9 +95,10 @@ class ArrayScreen:
             offsets=np.zeros((n_sensors, n_sensors, n_features)),
             own=np.full((n_segments, n_sensors), np.nan),
             ratios=np.full((n_segments, n_sensors, n_sensors), np.nan),
+            novelty=np.full((n_segments, n_sensors), np.nan) if novelty is None else novelty,
         )
         for s in np.flatnonzero(believed.sum(axis=0) >= FEWEST_SEGMENTS):
-            screen.own[believed[:, s], s] = _log_distances(X[:, s], believed[:, s], groups)
+            screen.own[believed[:, s], s] = log_distances(X[:, s], believed[:, s], groups)
             for k in range(n_sensors):
                 if k != s and (believed[:, s] & believed[:, k]).sum() >= FEWEST_SEGMENTS:
                     screen._learn_pair(int(s), k, X, np.where(believed, weights, 0.0), groups, folds)
@@ -94,24 +111,29 @@ class ArrayScreen:
         expected = ridge_map(X[:, k], X[:, s], pair, ridge)
         left = X[:, s] - predicted
         self.maps[s, k], self.offsets[s, k], self.residuals[s, k] = expected.matrix, expected.offset, left.T
-        self.ratios[both, s, k] = _log_distances(left, both, groups) - self.own[both, s]
+        self.ratios[both, s, k] = log_distances(left, both, groups) - self.own[both, s]
 
     @cached_property
     def ready(self) -> Flags:
         """Sensors that have a reference."""
         return np.asarray(np.isfinite(self.own).any(axis=0))
 
-    def p_values(self, x: Floats, present: Flags, partners: Flags) -> SensorPValues:
-        """Of one segment's features (sensors, features); each is measured against the others among `partners`."""
+    def p_values(self, x: Floats, present: Flags, partners: Flags, novelty: Floats | None = None) -> SensorPValues:
+        """Of one segment's features (sensors, features); each is measured against the others among `partners`.
+
+        `novelty` are its distances in the summary view, (sensors,).
+        """
         judged, asked, own, ratios = self._measured(x, present, partners)
-        return SensorPValues(*self._settled(own, ratios, judged, asked)[1])
+        novelty = np.full(len(own), np.nan) if novelty is None else novelty
+        of_own, of_others, of_both = self._settled(own, ratios, novelty, judged, asked)[1]
+        return SensorPValues(of_own, of_others, of_both, self._agreeing(ratios, asked))
 
     def standing(self, x: Floats, present: Flags, partners: Flags, sensor: int) -> list[tuple[float, Floats]]:
         """A sensor's two measures, each beside those of the reference: log d(x_s), and r_s if it has partners."""
         judged, asked, own, ratios = self._measured(x, present, partners)
         if not judged[sensor]:
             return []
-        asked = self._settled(own, ratios, judged, asked)[0]
+        asked = self._settled(own, ratios, np.full(len(own), np.nan), judged, asked)[0]
         table = self._table(sensor, asked[sensor])
         pairs = ((float(own[sensor]), table.own), (_least(ratios, asked)[sensor], table.ratios))
         return [(value, np.array(reference)) for value, reference in pairs if reference]
@@ -125,10 +147,10 @@ class ArrayScreen:
         with np.errstate(over="ignore", invalid="ignore"):  # too far for single precision is infinitely far
             x = np.asarray(x, np.float32)
             for s in np.flatnonzero(judged).tolist():
-                own[s] = _log_mean_nearest(x[s], self.features[s], own_penalty[s])
+                own[s] = log_mean_nearest(x[s], self.features[s], own_penalty[s])
                 left = self._left(x, s)
                 for k in np.flatnonzero(asked[s]).tolist():
-                    ratios[s, k] = _log_mean_nearest(left[k], self.residuals[s, k], pair_penalty[s, k]) - own[s]
+                    ratios[s, k] = log_mean_nearest(left[k], self.residuals[s, k], pair_penalty[s, k]) - own[s]
         return judged, asked, own, ratios
 
     def _left(self, x: Singles, sensor: int) -> Singles:
@@ -138,55 +160,59 @@ class ArrayScreen:
         left: Singles = (x[sensor] - np.add.reduce(terms, axis=1)).astype(np.float32)
         return left
 
-    def _settled(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> tuple[Flags, Floats]:
+    def _settled(
+        self, own: Floats, ratios: Floats, novelty: Floats, judged: Flags, asked: Flags
+    ) -> tuple[Flags, Floats]:
         """Whom each sensor is compared with once nobody who is refused bears witness, and the p-values then."""
-        found = self._ranked(own, ratios, judged, asked)
+        found = self._ranked(own, ratios, novelty, judged, asked)
         unlike_itself = found[0] <= self._refused_at
         if unlike_itself.any():
             asked = asked & ~unlike_itself
-            found = self._ranked(own, ratios, judged, asked)
+            found = self._ranked(own, ratios, novelty, judged, asked)
         while suspects := _suspects(found[2] <= self._refused_at, asked):
             trials = [asked & (np.arange(len(own)) != s) for s in suspects]
-            results = [self._ranked(own, ratios, judged, trial) for trial in trials]
+            results = [self._ranked(own, ratios, novelty, judged, trial) for trial in trials]
             best = int(np.argmax([_agreement(*pair) for pair in zip(results, trials, strict=True)]))
             asked, found = trials[best], results[best]
         return asked, found
 
-    def _ranked(self, own: Floats, ratios: Floats, judged: Flags, asked: Flags) -> Floats:
+    def _relative(self, sensor: int, partners: Flags) -> Floats:
+        """`relative` of a sensor for all segments of the reference."""
+        far = np.full(len(self.novelty), np.nan)
+        others = np.where(np.isfinite(self.novelty), self.novelty, np.nan)[:, partners]
+        known = np.isfinite(others).any(axis=1)
+        far[known] = self.novelty[known, sensor] - np.nanmedian(others[known], axis=1)
+        return far
+
+    def _agreeing(self, ratios: Floats, asked: Flags) -> Flags:
+        agree = np.zeros(asked.shape, np.bool_)
+        for s, k in np.argwhere(asked).tolist():
+            agree[s, k] = p_value(self._pairs[s][k], float(ratios[s, k])) > _AGREEING
+        return agree | agree.T
+
+    @cached_property
+    def _pairs(self) -> list[list[list[float]]]:
+        """Ratios of the reference of each pair, sorted."""
+        n_sensors = len(self.ready)
+        return [[_ordered(self.ratios[:, s, k]) for k in range(n_sensors)] for s in range(n_sensors)]
+
+    def _ranked(self, own: Floats, ratios: Floats, novelty: Floats, judged: Flags, asked: Flags) -> Floats:
         """Own, others and both of every sensor, given whom each is compared with."""
-        least = _least(ratios, asked)
+        least, far = _least(ratios, asked), relative(novelty, asked)
         nothing = (np.nan, np.nan, np.nan)
         rows = [
-            self._table(s, asked[s]).p_values(distance, least[s]) if is_judged else nothing
+            self._table(s, asked[s]).p_values(distance, least[s], far[s]) if is_judged else nothing
             for s, (distance, is_judged) in enumerate(zip(own.tolist(), judged.tolist(), strict=True))
         ]
         return np.array(rows).T
-
-    def neighbours(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
-        """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
-
-        Training segments that are no reference can be asked for as well.
-        """
-        squares = np.sum((self.features[sensor].astype(np.float64) - x[:, None]) ** 2, axis=0)
-        squares[~(np.isfinite(self.own[:, sensor]) if among is None else among)] = np.inf
-        nearest = np.argsort(squares, kind="stable")[: min(n, int(np.isfinite(squares).sum()))]
-        return nearest, np.sqrt(squares[nearest])
-
-    def expected(self, x: Floats, sensor: int, partners: Flags) -> Floats:
-        """A sensor's features as its partners let expect them: the mean of their predictions, NaN if there is none."""
-        asked = np.flatnonzero(partners & self._paired[sensor])
-        if not len(asked):
-            return np.full(x.shape[1], np.nan)
-        mean: Floats = np.mean([x[k] @ self.maps[sensor, k] + self.offsets[sensor, k] for k in asked], axis=0)
-        return mean
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         return {name: getattr(self, name) for name in _STORED}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], novelty: Floats) -> Self:
         features, residuals, maps, offsets, own, ratios = (arrays[name] for name in _STORED)
-        return cls(features, residuals, maps, offsets, own, ratios)
+        return cls(features, residuals, maps, offsets, own, ratios, novelty)
 
     @cached_property
     def _refused_at(self) -> Floats:
@@ -197,7 +223,7 @@ class ArrayScreen:
         """Of each sensor, all others present: below it no segment can get; NaN without a reference."""
         smallest = np.full(len(self.ready), np.nan)
         for s in np.flatnonzero(self.ready):
-            smallest[s] = self._table(int(s), self._paired[s]).p_values(np.inf, np.inf)[2]
+            smallest[s] = self._table(int(s), self._paired[s]).p_values(np.inf, np.inf, np.inf)[2]
         return smallest
 
     @cached_property
@@ -207,11 +233,7 @@ class ArrayScreen:
     @cached_property
     def _penalties(self) -> tuple[Singles, Singles]:
         """Added to squared distances: what is not believed is infinitely far from everybody."""
-        own, pairs = (
-            np.ascontiguousarray(np.where(np.isfinite(values), 0.0, np.inf), np.float32)
-            for values in (self.own.T, self.ratios.transpose(1, 2, 0))
-        )
-        return own, pairs
+        return penalties(self.own.T), penalties(self.ratios.transpose(1, 2, 0))
 
     def _table(self, sensor: int, asked: Flags) -> _Ranks:
         """What is normal with these partners; looked up thereafter."""
@@ -219,50 +241,77 @@ class ArrayScreen:
         key = sensor, asked.tobytes()
         table = self._tables.get(key)
         if table is None:
-            table = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked])
+            table = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked], self._relative(sensor, asked))
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             self._tables[key] = table
         return table
 
 
+def relative(novelty: Floats, partners: Flags) -> list[float]:
+    """Log distance of each sensor in the summary view less the median of its partners'; NaN where there is none."""
+    # Of so few numbers a plain median is faster than numpy's.
+    values = novelty.tolist()
+    found = []
+    for own, row in zip(values, partners.tolist(), strict=True):
+        others = sorted(value for value, is_partner in zip(values, row, strict=True) if is_partner and isfinite(value))
+        middle = len(others) // 2
+        found.append(own - (others[middle] + others[~middle]) / 2 if others else nan)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """Distances of the reference, sorted; and of the smaller of their two ranks, likewise.
+    """Measures of the reference, sorted; and the smallest of their ranks, likewise.
 
     Plain lists: looking up one number in them takes a tenth of the time of an array.
     """
 
     own: list[float]
+    novelty: list[float]
+    unlike: list[float]
+    """Smaller rank of the two above."""
     ratios: list[float]
     smaller: list[float]
 
     @classmethod
-    def of(cls, own: Floats, ratios: Floats) -> _Ranks:
-        """`ratios` has a column for each partner, perhaps none."""
-        all_own = np.sort(own[np.isfinite(own)])
+    def of(cls, own: Floats, ratios: Floats, novelty: Floats) -> _Ranks:
+        """`ratios` has a column for each partner, perhaps none; rows without a value of their own are no reference."""
+        used = np.isfinite(own)
+        own, ratios, novelty = own[used], ratios[used], novelty[used]
+        unlike = np.fmin(_shares(own), _shares(novelty))
         known = np.isfinite(ratios).any(axis=1)
-        if not known.any():
-            return cls(all_own.tolist(), [], [])
-        least = np.nanmin(ratios[known], axis=1)
-        shares = [
-            (len(among) - np.searchsorted(among, values, side="left")) / (len(among) + 1)
-            for among, values in ((all_own, own[known]), (np.sort(least), least))
-        ]
-        return cls(all_own.tolist(), np.sort(least).tolist(), np.sort(np.minimum(*shares)).tolist())
+        least = np.full(len(own), np.nan)
+        least[known] = np.nanmin(ratios[known], axis=1) if known.any() else np.nan
+        smaller = np.fmin(unlike, _shares(least))[known]
+        return cls(_ordered(own), _ordered(novelty), _ordered(unlike), _ordered(least), _ordered(smaller))
 
-    def p_values(self, own: float, ratio: float) -> tuple[float, float, float]:
-        p_own = _p_value(self.own, own)
+    def p_values(self, own: float, ratio: float, novelty: float) -> tuple[float, float, float]:
+        unlike = p_own = p_value(self.own, own)
+        if self.novelty and novelty == novelty:
+            unlike = min(p_own, p_value(self.novelty, novelty))
+            p_own = _joint(self.unlike, unlike)
         if not self.ratios:
             return p_own, np.nan, p_own
-        p_others = _p_value(self.ratios, ratio)
-        both = (1 + bisect_right(self.smaller, min(p_own, p_others))) / (len(self.smaller) + 1)
-        return p_own, p_others, both
+        p_others = p_value(self.ratios, ratio)
+        return p_own, p_others, _joint(self.smaller, min(unlike, p_others))
 
 
-def _p_value(ordered: list[float], value: float) -> float:
-    """Share of all, the new one included, that are at least as large."""
-    return (1 + len(ordered) - bisect_left(ordered, value)) / (len(ordered) + 1)
+def _ordered(values: Floats) -> list[float]:
+    ordered: list[float] = np.sort(values[np.isfinite(values)]).tolist()
+    return ordered
+
+
+def _shares(values: Floats) -> Floats:
+    """Of each value the share that is at least as large; NaN where it is."""
+    ordered = np.sort(values[np.isfinite(values)])
+    shares: Floats = (len(ordered) - np.searchsorted(ordered, values, side="left")) / (len(ordered) + 1)
+    return np.where(np.isfinite(values), shares, np.nan)
+
+
+def _joint(ordered: list[float], smallest: float) -> float:
+    """p-value of the smallest of several, by its rank among those of the reference."""
+    return (1 + bisect_right(ordered, smallest)) / (len(ordered) + 1)
 
 
 def _suspects(refused: Flags, asked: Flags) -> list[int]:
@@ -282,22 +331,3 @@ def _least(ratios: Floats, asked: Flags) -> list[float]:
     """r_s: agreement with one of those asked is enough."""
     least: list[float] = np.where(asked, ratios, np.inf).min(axis=1).tolist()
     return least
-
-
-def _log_distances(points: Floats, believed: Flags, groups: Integers) -> Floats:
-    """Of each believed point to the nearest believed ones of other recordings."""
-    distances = mean_distances(points[believed], groups[believed], points[believed], groups[believed])
-    logs: Floats = np.log(np.maximum(distances, _NEAREST))
-    return logs
-
-
-def _log_mean_nearest(x: Singles, points: Singles, penalty: Singles) -> float:
-    """Logarithm of the mean distance to the nearest columns of `points` that are finitely far."""
-    differences = np.subtract(points, x[:, None], order="C")
-    # A sum over rows adds one after the other, so the order of features, not the processor, decides how it is rounded.
-    squares = np.add.reduce(np.square(differences, out=differences), axis=0)
-    squares += penalty
-    nearest = np.sort(np.partition(squares, min(N_NEIGHBORS, len(squares)) - 1)[:N_NEIGHBORS])
-    roots = np.sqrt(nearest[nearest < np.inf]).astype(np.float64)
-    mean = float(np.cumsum(roots)[-1]) / len(roots) if len(roots) else np.inf
-    return log(max(mean, _NEAREST))

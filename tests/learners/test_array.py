@@ -22,6 +22,7 @@ from pipeline.learners._consistency import (
     shuffle_groups,
 )
 from pipeline.learners._labels import _fitted, label_evidence
+from pipeline.learners.array import fit_machine, typical_sizes
 
 RECORDINGS, SEGMENTS, SENSORS, FEATURES = 40, 10, 3, 8
 
@@ -93,6 +94,34 @@ def test_a_sensor_that_replays_another_time_is_found_though_its_sound_is_nominal
     assert ours > alone.score(test_set[0][:, sensor], test_set[1]) + 0.01
 
 
+def test_sensors_are_compared_by_their_timing_and_classes_told_apart_by_the_rest(test_set):
+    """A sensor whose timing is of another time is found though its other features are right, and not the reverse."""
+    X, y, groups = array()
+    other, bad = stale(X, groups, 1, 0.35)
+    model = ArrayGEMMEDClassifier().fit(X, y, groups=groups, timing=5 * other[:, :, :6])
+    assert roc_auc_score(bad, -model.evidence_[1].log_odds) > 0.95
+    assert model.contamination_[[0, 2]].max() < 0.05
+    assert model.timing_scales_ == pytest.approx(5 * typical_sizes(other[:, :, :6], np.ones(X.shape[:2], bool)))
+    unseen = ArrayGEMMEDClassifier().fit(other, y, groups=groups, timing=X)
+    assert unseen.contamination_.max() < 0.02
+    np.testing.assert_array_equal(unseen.delivered_, fitted(X, y, groups).delivered_)
+    same = ArrayGEMMEDClassifier().fit(X, y, groups=groups, timing=X)
+    np.testing.assert_array_equal(same.sensor_margins(test_set[0]), fitted(X, y, groups).sensor_margins(test_set[0]))
+
+
+def test_a_sensor_is_present_where_it_has_both_views():
+    """NaN in either of them is absence; views of other segments or sensors are refused."""
+    X, y, groups = array()
+    timing = X.copy()
+    timing[:30, 1] = np.nan
+    model = ArrayGEMMEDClassifier().fit(X, y, groups=groups, timing=timing)
+    assert (model.delivered_[:30, 1] == 0).all()
+    assert model.delivered_[30:, 1].mean() > 0.9
+    for wrong in (timing[:-1], timing[:, :2]):
+        with pytest.raises(ValueError, match=r"must have the segments and sensors of X, .400, 3.; give both views"):
+            ArrayGEMMEDClassifier().fit(X, y, groups=groups, timing=wrong)
+
+
 def test_wrong_labels_are_found_by_recording(test_set):
     """A fifth of the recordings: most are refused, few others, and the classifier is not worse for it."""
     X, y, groups = array()
@@ -103,8 +132,23 @@ def test_wrong_labels_are_found_by_recording(test_set):
     assert (model.label_right_[wrong] < 0.5).mean() >= 0.75
     assert (model.label_right_[~wrong] > 0.5).mean() > 0.9
     assert model.wrong_labels_ == pytest.approx(0.2, abs=0.1)
-    believing = fitted(X, given, groups, label_prior=1 - 1e-9, n_rounds=1)
-    assert model.score(*test_set) >= believing.score(*test_set)
+    believing = np.zeros(len(test_set[0]))
+    for s, scale in enumerate(model.scales_):
+        machine = fit_machine(X[:, s] / scale, np.where(given, 1.0, -1.0), np.ones(len(X)), model.folds_)
+        believing += machine.log_odds(machine.decision(test_set[0][:, s] / scale))
+    assert model.score(*test_set) > np.mean((believing > 0) == test_set[1]) - 0.02
+
+
+@pytest.mark.parametrize("n_rare", [4, 6])
+def test_a_rare_class_is_not_taken_for_wrong_labels(n_rare, test_set):
+    """Twenty recordings of one class, few of the other, all labels right."""
+    X, y, groups = array()
+    kept = np.where(groups % 2, groups // 2 < n_rare, groups // 2 < 20)
+    model = ArrayGEMMEDClassifier().fit(X[kept], y[kept], groups=groups[kept])
+    assert (model.label_right_ > 0.5).all()
+    assert model.wrong_labels_ == 0
+    X_test, y_test = test_set
+    assert model.score(X_test, y_test) > 0.7
 
 
 def test_loud_failures_are_refused():
@@ -292,18 +336,19 @@ def test_the_share_of_wrong_labels_is_found(share):
     rng = np.random.default_rng(1)
     wrong = rng.random(400) < share
     margins = np.where(wrong, -1, 1) * rng.normal(0.8, 0.4, 400)
-    log_odds, found = label_evidence(margins, np.ones(400, bool), 0.95)
-    assert found == pytest.approx(wrong.mean(), abs=0.03)
-    assert (log_odds[~wrong] > 0).mean() > 0.96
-    assert (log_odds[wrong] < 0).mean() > 0.9 if share else True
+    found = label_evidence(margins, np.ones(400, bool), 0.95)
+    assert found.wrong == pytest.approx(wrong.mean(), abs=0.03)
+    assert found.likelier == (share > 0)
+    assert (found.log_odds[~wrong] > 0).mean() > 0.96
+    assert (found.log_odds[wrong] < 0).mean() > 0.9 if share else True
 
 
 def test_many_wrong_labels_are_not_taken_for_one_wide_population():
     """Fourteen of 40 labels wrong: beginning with few, EM stays with one wide density and refuses nobody."""
     margins = np.concatenate([np.linspace(0.05, 1.6, 26), -np.linspace(0.05, 1.6, 14)])
-    log_odds, found = label_evidence(margins, np.ones(40, bool), 0.95)
-    assert found == pytest.approx(0.35, abs=0.08)
-    assert ((log_odds < 0) == (margins < -0.2)).mean() > 0.9
+    found = label_evidence(margins, np.ones(40, bool), 0.95)
+    assert found.wrong == pytest.approx(0.35, abs=0.08)
+    assert ((found.log_odds < 0) == (margins < -0.2)).mean() > 0.9
 
 
 @given(st.integers(0, 1000), st.floats(0, 0.35))
@@ -328,8 +373,8 @@ def test_no_mirrored_pair_is_likelier_than_the_one_found(seed, share):
 def test_recordings_nobody_heard_keep_the_odds_of_all():
     """Neither refused nor vouched for."""
     margins = np.append(np.random.default_rng(1).normal(0.8, 0.3, 50), np.nan)
-    log_odds, wrong = label_evidence(margins, np.isfinite(margins), 0.95)
-    assert log_odds[-1] == pytest.approx(np.log((1 - wrong) / wrong))
+    found = label_evidence(margins, np.isfinite(margins), 0.95)
+    assert found.log_odds[-1] == pytest.approx(np.log((1 - found.wrong) / found.wrong))
 
 
 def test_a_sensor_that_is_dead_most_of_the_time_does_not_stop_the_others():

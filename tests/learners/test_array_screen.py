@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.linear_model import Ridge
 
 from pipeline.learners._consistency import group_folds
-from pipeline.learners.array_screen import ArrayScreen, _log_mean_nearest
+from pipeline.learners.array_screen import ArrayScreen
 from tests.learners.test_array import FEATURES, RECORDINGS, SEGMENTS, SENSORS, array
 
 EVERYONE = np.ones(SENSORS, bool)
@@ -31,32 +29,6 @@ def reference():
 
 def naive_distance(x, points) -> float:
     return float(np.log(np.sort(np.linalg.norm(points - x, axis=1))[:10].mean()))
-
-
-def one_after_the_other(x, points, penalty) -> float:
-    """The same distance by plain loops, every operation in single precision and in the order of the features."""
-    squares = []
-    for n in range(points.shape[1]):
-        total = penalty[n]
-        for f in range(len(x)):
-            difference = points[f, n] - x[f]
-            total = total + difference * difference
-        squares.append(total)
-    total = 0.0
-    for square in (nearest := sorted(square for square in squares if square < np.inf)[:10]):
-        total += float(np.sqrt(square))
-    return math.log(max(total / len(nearest), 1e-12)) if nearest else math.inf
-
-
-@pytest.mark.parametrize("n_features", [1, 3, 8, 50])
-@pytest.mark.parametrize("believed", [0, 4, 150])
-def test_distances_are_rounded_in_the_order_of_the_features(n_features, believed):
-    """To the last bit, whatever the number of features: decisions repeat on every processor."""
-    rng = np.random.default_rng(n_features)
-    points = np.asfortranarray(rng.normal(size=(n_features, 150)).astype(np.float32))
-    x = rng.normal(size=n_features).astype(np.float32)
-    penalty = np.where(np.arange(150) < believed, 0, np.inf).astype(np.float32)
-    assert _log_mean_nearest(x, points, penalty) == one_after_the_other(x, points, penalty)
 
 
 def test_what_a_partner_leaves_is_rounded_in_the_order_of_its_features(reference):
@@ -188,24 +160,52 @@ def test_without_enough_segments_a_sensor_is_not_ready():
     assert np.isnan(found.both[2])
 
 
-def test_neighbours_and_expectations(reference):
-    """A reference segment is its own neighbour; on noiseless linear scenes the others predict a sensor."""
-    screen, _, X, _ = reference
-    places, distances = screen.neighbours(X[5, 1], 1, 3)
-    assert places[0] == 5
-    assert distances[0] < 1e-4
-    assert (np.diff(distances) >= 0).all()
-    places, _ = screen.neighbours(X[5, 1], 1, 3, among=np.arange(len(X)) > 10)
-    assert (places > 10).all()
-    others = np.array([True, False, True])
-    expected = np.array([screen.expected(x, 1, others) for x in X])
-    assert np.mean((expected - X[:, 1]) ** 2) < 0.3 * np.var(X[:, 1])
-    assert np.isnan(screen.expected(X[0], 1, np.zeros(3, bool))).all()
-
-
 def test_stored_and_loaded_it_says_the_same(reference):
     """All that decides is in the arrays."""
     screen, *_ = reference
-    again = ArrayScreen.from_arrays({name: array.copy() for name, array in screen.as_arrays().items()})
+    again = ArrayScreen.from_arrays(
+        {name: array.copy() for name, array in screen.as_arrays().items()}, screen.novelty.copy()
+    )
     x = array(16)[0][0]
     assert (again.p_values(x, EVERYONE, EVERYONE).both == screen.p_values(x, EVERYONE, EVERYONE).both).all()
+
+
+def test_a_sound_that_is_far_at_one_sensor_alone_is_its_fault():
+    """The timing says nothing here; the summary of one sensor is far from all classes, or that of all sensors."""
+    X, _, groups = array()
+    rng = np.random.default_rng(0)
+    novelty = rng.normal(0, 0.3, (len(X), 1)) + rng.normal(0, 0.1, (len(X), SENSORS))
+    y = np.where(groups % 2, 1.0, -1.0)
+    folds = group_folds(groups, y, 5, np.random.RandomState(0))
+    screen = ArrayScreen.learn(X, np.ones(X.shape[:2]), groups, folds, novelty)
+    x = array(9)[0][3]
+    usual = screen.p_values(x, EVERYONE, EVERYONE, np.zeros(SENSORS))
+    at_one = screen.p_values(x, EVERYONE, EVERYONE, np.where(np.arange(SENSORS) == 1, 2.0, 0.0))
+    at_all = screen.p_values(x, EVERYONE, EVERYONE, np.full(SENSORS, 2.0))
+    assert at_one.both[1] <= 0.01
+    assert (np.delete(at_one.both, 1) > 0.01).all()
+    np.testing.assert_array_equal(at_all.both, usual.both)
+    np.testing.assert_array_equal(
+        screen.p_values(x, EVERYONE, EVERYONE).others, screen.p_values(x, EVERYONE, EVERYONE, usual.own * np.nan).others
+    )
+
+
+def test_false_alarms_come_as_often_as_promised_with_distances_of_the_summary():
+    """Fresh segments of the same kind: p-values at most alpha in a share alpha, with three measures as with two."""
+    X, _, groups = array()
+    rng = np.random.default_rng(1)
+
+    def far(n):
+        return rng.normal(0, 0.3, (n, 1)) + rng.normal(0, 0.1, (n, SENSORS))
+
+    folds = group_folds(groups, np.where(groups % 2, 1.0, -1.0), 5, np.random.RandomState(0))
+    screen = ArrayScreen.learn(X, np.ones(X.shape[:2]), groups, folds, far(len(X)))
+    p_values = []
+    for seed in range(20, 26):
+        fresh = array(seed)[0][:: SEGMENTS // 2]
+        novelty = far(len(fresh))
+        p_values += [screen.p_values(x, EVERYONE, EVERYONE, d).both for x, d in zip(fresh, novelty, strict=True)]
+    for alpha in (0.05, 0.2):
+        hits = np.array(p_values) <= alpha
+        found = binomtest(int(hits[:, 0].sum()), len(hits)).proportion_ci(0.999)
+        assert found.low <= alpha, alpha

@@ -1,0 +1,116 @@
+"""Reference segments of every sensor: kNN distances of new segments to them, and conformal p-values of these."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.learners._arrays import Flags, Floats, Integers, Singles
+from pipeline.learners._consistency import N_NEIGHBORS, mean_distances
+
+FEWEST_SEGMENTS = 20
+"""Fewer segments with a weight above one half are no reference."""
+_NEAREST = 1e-12
+_STORED = ("features", "distances")
+
+
+@dataclass(frozen=True)
+class ArrayReference:
+    """Training segments of an array, and how far each lies from those of other recordings."""
+
+    features: Singles  # (sensors, features, segments)
+    distances: Floats  # (segments, sensors): log mean distance to the nearest segments, NaN where it is no reference
+
+    @classmethod
+    def learn(cls, X: Floats, weights: Floats, groups: Integers) -> Self:
+        """From features (segments, sensors, features) and the weight of each (segments, sensors).
+
+        A segment is a reference for a sensor if its weight exceeds one half; the others may be NaN.
+        """
+        used = weights > 0.5
+        X = np.where(np.isnan(X), 0.0, X)
+        distances = np.full(used.shape, np.nan)
+        for s in np.flatnonzero(used.sum(axis=0) >= FEWEST_SEGMENTS):
+            distances[used[:, s], s] = log_distances(X[:, s], used[:, s], groups)
+        return cls(np.ascontiguousarray(X.transpose(1, 2, 0), np.float32), distances)
+
+    @cached_property
+    def ready(self) -> Flags:
+        """Sensors that have a reference."""
+        return np.asarray(np.isfinite(self.distances).any(axis=0))
+
+    def measured(self, x: Floats | Singles, present: Flags) -> Floats:
+        """Log mean distance of one segment (sensors, features) to its nearest references; NaN without any."""
+        found = np.full(len(x), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):  # too far for single precision is infinitely far
+            x = np.asarray(x, np.float32)
+            for s in np.flatnonzero(present & self.ready).tolist():
+                found[s] = log_mean_nearest(x[s], self.features[s], self._penalties[s])
+        return found
+
+    def p_values(self, measured: Floats) -> Floats:
+        """Share of the reference, the new segment included, that lies at least as far out; NaN without a reference."""
+        pairs = zip(self._sorted, measured.tolist(), strict=True)
+        return np.array([p_value(ordered, value) if value == value else np.nan for ordered, value in pairs])
+
+    def neighbors(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
+        """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
+
+        Training segments that are no reference can be asked for as well.
+        """
+        squares = np.sum((self.features[sensor].astype(np.float64) - x[:, None]) ** 2, axis=0)
+        squares[~(np.isfinite(self.distances[:, sensor]) if among is None else among)] = np.inf
+        nearest = np.argsort(squares, kind="stable")[: min(n, int(np.isfinite(squares).sum()))]
+        return nearest, np.sqrt(squares[nearest])
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in _STORED}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        features, distances = (arrays[name] for name in _STORED)
+        return cls(features, distances)
+
+    @cached_property
+    def _penalties(self) -> Singles:
+        return penalties(self.distances.T)
+
+    @cached_property
+    def _sorted(self) -> list[list[float]]:
+        return [np.sort(own[np.isfinite(own)]).tolist() for own in self.distances.T]
+
+
+def penalties(distances: Floats) -> Singles:
+    """Added to squared distances: 0 for references, infinite for all others."""
+    return np.ascontiguousarray(np.where(np.isfinite(distances), 0.0, np.inf), np.float32)
+
+
+def p_value(ordered: list[float], value: float) -> float:
+    """Share of all, the new one included, that are at least as large."""
+    return (1 + len(ordered) - bisect_left(ordered, value)) / (len(ordered) + 1)
+
+
+def log_distances(points: Floats, used: Flags, groups: Integers) -> Floats:
+    """Of each used point to the nearest used ones of other recordings."""
+    distances = mean_distances(points[used], groups[used], points[used], groups[used])
+    logs: Floats = np.log(np.maximum(distances, _NEAREST))
+    return logs
+
+
+def log_mean_nearest(x: Singles, points: Singles, penalty: Singles) -> float:
+    """Logarithm of the mean distance to the nearest columns of `points` that are finitely far."""
+    differences = np.subtract(points, x[:, None], order="C")
+    # A sum over rows adds one after the other, so the order of features, not the processor, decides how it is rounded.
+    squares = np.add.reduce(np.square(differences, out=differences), axis=0)
+    squares += penalty
+    nearest = np.sort(np.partition(squares, min(N_NEIGHBORS, len(squares)) - 1)[:N_NEIGHBORS])
+    roots = np.sqrt(nearest[nearest < np.inf]).astype(np.float64)
+    mean = float(np.cumsum(roots)[-1]) / len(roots) if len(roots) else np.inf
+    return log(max(mean, _NEAREST))
