@@ -46,13 +46,14 @@ def test_most_refused_samples_are_the_planted_ones():
     assert len(refused - anomalous) <= 0.05 * len(anomalous)
 
 
-def test_recordings_still_give_the_stored_windows_and_cepstra(make):
-    """From files through windowing to cepstra, nothing moves unnoticed."""
+def test_recordings_still_give_the_stored_windows_cepstra_and_views(make):
+    """From files through windowing and cepstra to views, nothing moves unnoticed."""
     expected, found = json.loads((FIXTURES / "array_expected.json").read_text()), make.heard(FIXTURES / "array")
     assert len(found) == len(expected) == 8 * 10
     assert [segment["window"] for segment in found] == [segment["window"] for segment in expected]
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one["means"], other["means"], atol=0.02)
+        for name in ("means", "summary", "timing"):
+            np.testing.assert_allclose(one[name], other[name], atol=0.02, err_msg=name)
 
 
 def test_the_simulator_still_gives_the_stored_recordings(make):

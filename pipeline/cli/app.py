@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -168,6 +168,12 @@ Classes = Annotated[str | None, typer.Option(metavar="A,B", help="The two labels
 SegmentSeconds = Annotated[float, typer.Option(metavar="S", help="Length of a segment.")]
 WindowSeconds = Annotated[float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")]
 Overlap = Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")]
+FeaturesName = Annotated[
+    Literal["views", "paper"],
+    typer.Option(
+        help="views: summary and timing of each segment; paper: all cepstra of its strongest window, as published."
+    ),
+]
 LowestHz = Annotated[float, typer.Option(metavar="HZ", help="Listen from this frequency on; drift and wind are below.")]
 Components = Annotated[
     int, typer.Option(parser=at_least(1, 50), metavar="N", help="Principal components of each sensor.")

@@ -105,9 +105,9 @@ def reproduce_footsteps(
     Measures the two published tables, with the fourth sensor failing, and a grid of corrupted training sets: loud,
     dead and stale sensors, wrong labels, one class polluted. Writes classification.csv, anomalies.csv, grid.csv,
     report.md and PNG figures; the full run takes the better part of an hour on two cores. Finished tasks are kept in
-    trials.jsonl, cepstra in features: an interrupted run continues where it stopped when started again with the same
-    options. sources.csv (recording,source) names recordings that belong together: they never lie on both sides of a
-    split.
+    trials.jsonl, features in the folder features: an interrupted run continues where it stopped when started again
+    with the same options. sources.csv (recording,source) names recordings that belong together: they never lie on both
+    sides of a split.
     """
     from pipeline.reproduction.footsteps import full_plan, quick_plan
 

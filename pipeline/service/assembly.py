@@ -31,14 +31,16 @@ from pipeline.stages import (
     Projection,
     Screening,
     Suspicion,
+    Viewing,
     Windowing,
 )
+from pipeline.stages.features import LOWEST_HZ
 from pipeline.training.archive import identity_in
 from pipeline.training.model import Model
+from pipeline.views import TWO_VIEWS
 
 FUSIONS = ("votes", "features")
-LOWEST_HZ = 30.0
-"""Below it are the drift of a converter and the wind, and little of a step."""
+_CEPSTRAL = ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,35 +90,40 @@ def _loaded(directory: Path, identity: str) -> Model:
     return Model.load(directory)
 
 
-def cepstral_settings(grid: Grid, lowest_hz: float = LOWEST_HZ) -> dict[str, Any]:
-    """Those of the cepstra, written out: defaults may change with a later version, a model must not."""
+def hearing_settings(grid: Grid, *, lowest_hz: float = LOWEST_HZ, features: str = TWO_VIEWS) -> dict[str, Any]:
+    """Those of the cepstra and views, written out: defaults may change with a later version, a model must not."""
     cepstrum = Mfcc(grid, f_min_hz=lowest_hz).cepstrum
-    return {name: getattr(cepstrum, name) for name in ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")}
+    return {"features": features} | {name: getattr(cepstrum, name) for name in _CEPSTRAL}
 
 
 def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:
-    """From blocks to cepstra."""
-    return [Windowing(grid), Mfcc(grid, **settings)]
+    """From blocks to views."""
+    mfcc = Mfcc(grid, **{name: settings[name] for name in _CEPSTRAL})
+    return [
+        Windowing(grid),
+        mfcc,
+        Viewing(grid, n_coefficients=settings["n_coefficients"], features=settings["features"]),
+    ]
 
 
 def hearing(
     grid: Grid, settings: dict[str, Any], choices: Choices, n_sensors: int, usual: Usual | None = None
 ) -> list[Stage]:
-    """From blocks to cepstra, and what physics says of the sensors; nothing that was learned from labels."""
+    """From blocks to views, and what physics says of the sensors; nothing that was learned from labels."""
     masking = Masking([sensor - 1 for sensor in choices.masked], n_sensors)
     physics: list[Stage] = [Measuring(grid.rate_hz), Inspection(usual), Pacing(grid.rate_hz)] if choices.health else []
     return [masking, Fingerprint(), *physics, *listening(grid, settings)]
 
 
 def screening(model: Model, choices: Choices) -> list[Stage]:
-    """From cepstra to p-values, and what they say of the sensors."""
+    """From views to p-values, and what they say of the sensors."""
     suspicion = Suspicion(
         model.grid,
         alpha=choices.alpha,
         alarms_per_day=choices.alarms_per_day,
         contamination=model.notes["contamination"],
     )
-    stages: list[Stage] = [Projection(model.means, model.axes), Screening(model.screen)]
+    stages: list[Stage] = [Projection(model.summary, model.timing), Screening(model.screen, model.reference)]
     return [*stages, suspicion] if choices.health else stages
 
 
@@ -135,7 +142,7 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
 
 
 def deciding(model: Model, choices: Choices) -> list[Stage]:
-    """From cepstra to decisions."""
+    """From views to decisions."""
     return [*screening(model, choices), *states(model.grid.rate_hz, choices), *voting(model, choices)]
 
 

@@ -1,10 +1,11 @@
-"""`gemmed explain`: why a decision is what it is."""
+"""Explain a decision: the part of each sensor, the values that support a class, rhythm, nearest training segments."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +13,33 @@ import numpy as np
 
 from pipeline.conditions import Cause
 from pipeline.errors import ModelError, UsageError
-from pipeline.events import Block, Decision, Numbers, Role, Samples, StateChanged
-from pipeline.service.assembly import Choices, whole_chain
+from pipeline.events import Block, Cepstra, Decision, Numbers, Role, Samples, StateChanged, Views
+from pipeline.service.assembly import Choices, listening, whole_chain
 from pipeline.service.decisions import Event, opened, parsed
 from pipeline.service.listening import Format
+from pipeline.service.reasons import SensorReasons, fault_in_words, known_in_words, reasons, sound_in_words
+from pipeline.service.rhythm import Rhythm, rhythm
 from pipeline.sinks.jsonl import EventLines
 from pipeline.sources.files import Listing, Recording
+from pipeline.stages import Chain
 from pipeline.training.model import Model, Refusal
 
 SAME = 1e-3
-"""Segments nearer than that are the same sound; others lie some units apart."""
+"""Distance below which two segments are the same sound; different segments are at least some tenths apart."""
 WHY = {
     Role.USED: "used",
-    Role.ABSENT: "not used: it did not deliver all of the segment",
-    Role.OFF: "not used: it is switched off",
-    Role.MASKED: "not used: its health is bad",
-    Role.CALIBRATING: "not used: it has no reference yet",
-    Role.UNTRAINED: "not used: training believed too little of it",
-    Role.ANOMALOUS: "not used: the screen refuses it",
+    Role.ABSENT: "not used: part of the segment is missing",
+    Role.OFF: "not used: switched off",
+    Role.MASKED: "not used: health is bad",
+    Role.CALIBRATING: "not used: no reference set yet",
+    Role.UNTRAINED: "not used: no classifier, too few training segments",
+    Role.ANOMALOUS: "not used: sensor fault in this segment",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which decision is asked for, as a user names it: a line of a file, or a recording and a time."""
+    """The decision to explain: a line of a file, or a recording and a time."""
 
     recording: str
     start_sample: int | None
@@ -46,7 +50,7 @@ class Place:
 
     @classmethod
     def of(cls, text: str) -> Place:
-        """From decisions.jsonl:17 or r001@3.5."""
+        """Parse decisions.jsonl:17 or r001@3.5."""
         path, colon, number = text.rpartition(":")
         if colon and number.isascii() and number.isdigit():
             return cls._of_line(Path(path), int(number))
@@ -67,7 +71,7 @@ class Place:
                     event = parsed(text)
                     break
         if header is None or header["type"] != "replay_started":
-            raise UsageError(f"{path} is not a file of decisions; give one that gemmed replay wrote")
+            raise UsageError(f"{path} is not a file of decisions; use one that gemmed replay wrote")
         if event is None or event["type"] != "decision":
             raise UsageError(f'{path} line {number} is not a decision; look for lines with "type":"decision"')
         choices = Choices.from_dict(header)
@@ -81,9 +85,9 @@ class Place:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explained:
-    """A decision with its sound."""
+    """A decision with the sound of its segment."""
 
     recording: str
     decision: Decision
@@ -92,15 +96,15 @@ class Explained:
     model: Model
     choices: Choices
     same: bool | None
-    """Whether it equals the one in the file; None if there was none to compare."""
+    """Whether the decision equals the recorded one; None if there is none to compare with."""
     causes: Mapping[int, tuple[Cause, ...]] = field(default_factory=dict)
-    """What was the matter with sensors at that time."""
+    """Open causes of each sensor at that time."""
 
     @property
     def trained_on(self) -> bool:
-        """Whether a sensor's segment is one of its reference, under whatever name."""
-        heard = self.decision.features.present.nonzero()[0].tolist()
-        return any(distance < SAME for s in heard for *_, distance in self.nearest(s, 1))
+        """Return whether the segment is in the reference set of a sensor, under any name."""
+        present = self.decision.features.present.nonzero()[0].tolist()
+        return any(distance < SAME for s in present for *_, distance in self.nearest(s, 1))
 
     @property
     def contributions_are(self) -> str:
@@ -110,40 +114,89 @@ class Explained:
     def start_seconds(self) -> float:
         return self.decision.features.span.start / self.model.grid.rate_hz
 
+    @cached_property
+    def cepstra(self) -> Cepstra:
+        """Cepstra of all frames of the segment; NaN where a sensor is absent."""
+        return self._analyzed[0]
+
+    @cached_property
+    def views(self) -> Views:
+        """Both views of the segment in original units; NaN where a sensor is absent."""
+        return self._analyzed[1]
+
+    @cached_property
+    def rhythm(self) -> Rhythm | None:
+        """Strongest rhythm of the array, from c0 of the sensors that were used; None without any."""
+        return rhythm(self.cepstra.values[self._used, :, 0], self.model.grid.hop_seconds)
+
+    def reasons(self, sensor: int) -> SensorReasons | None:
+        """Return the values of the summary that decide at a sensor; None if it is absent or has no classifier."""
+        return reasons(self.model, self.views.summary[sensor], sensor) if self.views.present[sensor] else None
+
     def why(self, sensor: int) -> str:
-        """Whether it was used, and what was the matter with it."""
+        """Say whether a sensor was used, and which causes are open."""
         causes = ", ".join(self.causes.get(sensor, ()))
         return WHY[self.decision.roles[sensor]] + (f" ({causes})" if causes else "")
 
+    def fault(self, sensor: int) -> str | None:
+        """Put the p-value of a sensor's timing in words; None without a p-value."""
+        return fault_in_words(self.decision.verdicts.screened.p_values[sensor], self.choices.alpha)
+
+    def known(self, sensor: int) -> str | None:
+        """Put the p-value of a sensor's summary in words; None without a p-value."""
+        return known_in_words(self.decision.verdicts.screened.p_known[sensor], self.choices.alpha)
+
+    @property
+    def sound(self) -> str:
+        """Say at how many of the sensors that were used the sound is unlike every class."""
+        p_known = self.decision.verdicts.screened.p_known
+        return sound_in_words([p_known[s] for s in self._used], self.choices.alpha)
+
     def contribution(self, sensor: int) -> float:
-        """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
+        """Return a sensor's part of the fused log-odds; with feature fusion, its own log-odds."""
         return contribution(self.model, self.choices, self.decision.weights, self.decision.verdicts.log_odds, sensor)
 
     def nearest(self, sensor: int, n: int = 3) -> Iterator[tuple[str, float, str, float]]:
-        """Recording, seconds, label and distance of the reference segments that a sensor's segment is most like."""
-        return self._named(*self.neighbours(sensor, n))
+        """Yield recording, seconds, label and distance of the nearest training segments, by the summary view."""
+        return self._named(*self.neighbors(sensor, n))
 
-    def neighbours(self, sensor: int, n: int = 3) -> tuple[Any, Any]:
-        """The same as places in the model's memory, and distances."""
-        return self.model.screen.neighbours(self.decision.features.values[sensor], sensor, n)
+    def neighbors(self, sensor: int, n: int = 3) -> tuple[Any, Any]:
+        """Return the nearest training segments as places in the model's memory, and their distances."""
+        return self.model.reference.neighbors(self.decision.features.summary[sensor], sensor, n)
 
     def nearest_refused(self, sensor: int) -> tuple[str, float, str, float, str] | None:
-        """The most similar segment that training refused, if it is nearer than any it learned from, and why."""
-        found, distance, why = self.refused_neighbour(sensor)
+        """Return the nearest segment that training excluded and the reason, if it is nearer than all references."""
+        found, distance, why = self.refused_neighbor(sensor)
         if why is None:
             return None
         (named,) = self._named(found, distance)
         return *named, why
 
-    def refused_neighbour(self, sensor: int) -> tuple[Any, Any, str | None]:
-        """The same as a place in the model's memory, if there is one, its distance and why it was refused."""
+    def refused_neighbor(self, sensor: int) -> tuple[Any, Any, str | None]:
+        """Return the same as a place in the model's memory (or none), its distance and the reason."""
         refusal = self.model.memory.refusal[:, sensor]
         refused = (refusal != Refusal.NONE) & (refusal != Refusal.ABSENT)
-        _, least = self.neighbours(sensor, 1)
-        found, distance = self.model.screen.neighbours(self.decision.features.values[sensor], sensor, 1, among=refused)
+        _, least = self.neighbors(sensor, 1)
+        summary = self.decision.features.summary[sensor]
+        found, distance = self.model.reference.neighbors(summary, sensor, 1, among=refused)
         if not len(found) or (len(least) and distance[0] >= least[0]):
             return found[:0], distance[:0], None
         return found, distance, Refusal(int(refusal[found[0]])).told
+
+    @property
+    def _used(self) -> list[int]:
+        return [s for s, role in enumerate(self.decision.roles) if role == Role.USED]
+
+    @cached_property
+    def _analyzed(self) -> tuple[Cepstra, Views]:
+        *before, viewing = listening(self.model.grid, self.model.settings)
+        # The segment begins at a multiple of the hop, so its frames are those of a recording that begins with it.
+        block = Block(0, self.samples.copy(), self.decision.features.present.copy())
+        (cepstra,) = Chain(*before).push(block)
+        (views,) = viewing.push(cepstra)
+        assert isinstance(cepstra, Cepstra)
+        assert isinstance(views, Views)
+        return cepstra, views
 
     def _named(self, places: Any, distances: Any) -> Iterator[tuple[str, float, str, float]]:
         memory, notes = self.model.memory, self.model.notes["recordings"]
@@ -157,12 +210,12 @@ class Explained:
 
 
 def contributions_are(choices: Choices) -> str:
-    """What `contribution` stands for."""
-    return "own opinion" if choices.fusion == "features" else "contribution"
+    """Name the quantity that `contribution` returns."""
+    return "own log-odds" if choices.fusion == "features" else "contribution"
 
 
 def contribution(model: Model, choices: Choices, weights: Numbers, log_odds: Numbers, sensor: int) -> float:
-    """What a sensor adds to the fused log-odds; where features are fused, its own opinion."""
+    """Return a sensor's part of the fused log-odds; with feature fusion, its own log-odds."""
     if not weights[sensor]:
         return 0.0
     if choices.fusion == "features":
@@ -172,10 +225,11 @@ def contribution(model: Model, choices: Choices, weights: Numbers, log_odds: Num
 
 
 def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, resample: bool) -> Explained:
-    """Decide about the recording again, and keep the decision that was asked for, with its sound."""
+    """Run the recording through the chain again and return the decision at a place, with its sound."""
     if place.model not in (None, model.identity):
         raise ModelError(
-            f"the decision was made by model {str(place.model)[:12]}, not by {model.name}; give the directory of that"
+            f"the decision was made by model {str(place.model)[:12]}, not by {model.name}; "
+            "use the directory of that model"
         )
     recording = next((one for one in listing.recordings if one.name == place.recording), None)
     if recording is None:
@@ -213,7 +267,7 @@ def _find(
 
 
 def _is_meant(decision: Decision, place: Place, model: Model) -> bool:
-    """The named one, or the first whose next would begin after the named time."""
+    """Return whether a decision is the one at the place: its segment is the last that begins before the time."""
     start = decision.features.span.start
     if place.start_sample is not None:
         return start == place.start_sample
@@ -222,7 +276,7 @@ def _is_meant(decision: Decision, place: Place, model: Model) -> bool:
 
 
 class _Recent:
-    """The last samples of a recording, as many as a decision may speak of."""
+    """Keeps the last samples of a recording, enough for one segment."""
 
     def __init__(self, model: Model) -> None:
         self._segment, self._blocks = model.grid.segment, list[Block]()
@@ -246,9 +300,9 @@ class _Recent:
 
 
 def refused(model: Model) -> list[dict[str, Any]]:
-    """What training did not learn from, per sensor and reason, with the recordings that lost most."""
+    """Count the training segments that were excluded, per sensor and reason, with the recordings most concerned."""
     memory, names = model.memory, [note["recording"] for note in model.notes["recordings"]]
-    told = []
+    counts = []
     for s in range(model.n_sensors):
         reasons = {}
         for refusal in (Refusal.LABEL, Refusal.OTHERS, Refusal.OWN, Refusal.ABSENT):
@@ -256,5 +310,5 @@ def refused(model: Model) -> list[dict[str, Any]]:
             if own.any():
                 most = Counter(names[r] for r in memory.recording[own]).most_common(3)
                 reasons[refusal.told] = {"segments": int(own.sum()), "mostly": dict(most)}
-        told.append({"sensor": s + 1, "segments": len(memory.start), "refused": reasons})
-    return told
+        counts.append({"sensor": s + 1, "segments": len(memory.start), "refused": reasons})
+    return counts

@@ -1,4 +1,4 @@
-"""A decision of the journal, explained from the sound that is kept."""
+"""Explain a decision of the journal from the stored sound."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pipeline.training.model import Model
 
 
 def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Model) -> Explained:
-    """Hear its segment again, with the trust of that moment.
+    """Analyze the stored segment again, with the sensors that were trusted then.
 
-    What follows from the past of the sensors, their roles and weights, is taken from the event.
+    Roles and weights depend on earlier segments, so they are taken from the event.
     """
     assert event.recording is not None
     (row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (event.recording,))
@@ -52,8 +52,8 @@ def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
     for fact in sound.read(event.recording, start, stop):
         if isinstance(fact, Gap):
             raise NotFound(
-                f"the sound of event {event.id} is not kept, or not yet; if the event is older than some seconds, it "
-                "had to make room (storage.budget)"
+                f"the sound of event {event.id} is not kept, or not yet; sound older than some seconds was deleted to "
+                "stay within storage.budget: raise it to explain older decisions"
             )
         blocks.append(fact)
     return blocks
@@ -62,21 +62,21 @@ def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
 def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], model: Model) -> Verdicts:
     chain = Chain(
         *listening(model.grid, model.settings),
-        Projection(model.means, model.axes),
-        Screening(model.screen),
+        Projection(model.summary, model.timing),
+        Screening(model.screen, model.reference),
         Classification(model.machines),
     )
     sensors = tuple(str(number + 1) for number in range(row["sensors"]))
     chain.push(RecordingStarted(row["name"], row["rate_hz"], sensors))
-    for told in journal.rows(
+    for change in journal.rows(
         "SELECT body FROM events WHERE type = 'trust_changed' AND recording = ? AND id < ? ORDER BY id",
         (event.recording, event.id),
     ):
-        chain.push(_trust(json.loads(told["body"])))
+        chain.push(_trust(json.loads(change["body"])))
     for fact in (fact for block in blocks for fact in chain.push(block)):
         if isinstance(fact, Verdicts):
             return fact
-    raise NotFound(f"event {event.id} cannot be decided about again; the sound that is kept of it is not whole")
+    raise NotFound(f"the stored sound of event {event.id} is incomplete; choose another decision")
 
 
 def _trust(body: dict[str, Any]) -> TrustChanged:
@@ -94,7 +94,7 @@ def _decision(body: dict[str, Any], verdicts: Verdicts) -> Decision:
 
 
 def causes_at(event: Stored, journal: Journal) -> dict[int, tuple[Cause, ...]]:
-    """What was the matter with sensors, counted from 0, when an event was told."""
+    """Return the open causes of each sensor, counted from 0, at the time of an event."""
     rows = journal.rows(
         "SELECT body, max(id) FROM events WHERE type = 'state_changed' AND recording = ? AND id < ? "
         "GROUP BY json_extract(body, '$.sensor')",

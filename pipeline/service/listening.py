@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.errors import SourceError
-from pipeline.events import Cepstra, RecordingFinished, SourceTrouble
+from pipeline.events import RecordingFinished, SourceTrouble, Views
 from pipeline.grid import Grid
 from pipeline.health.measures import Measures
 from pipeline.service.assembly import listening
@@ -31,18 +31,18 @@ class Format:
 
 @dataclass(slots=True)
 class Heard:
-    """Cepstra and measures of one recording, as they come; an observer."""
+    """Segments and measures of one recording, as they come; an observer."""
 
     recording: str
     samples: int = 0
     fingerprint: str = ""
-    cepstra: list[Cepstra] = field(default_factory=list)
+    segments: list[Views] = field(default_factory=list)
     measures: list[Measures] = field(default_factory=list)
     troubles: list[SourceTrouble] = field(default_factory=list)
 
     def observe(self, event: object, /) -> None:
-        if isinstance(event, Cepstra):
-            self.cepstra.append(event)
+        if isinstance(event, Views):
+            self.segments.append(event)
         elif isinstance(event, Measures):
             self.measures.append(event)
         elif isinstance(event, SourceTrouble):

@@ -1,4 +1,4 @@
-"""The sound that a model was learned from, wherever it is: in the store, in files, or simulated once more."""
+"""Sound of training segments: from the store, from files, or simulated again."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pipeline.training.model import Model
 from pipeline.training.passages import recording_of
 
 _one_at_a_time = Lock()
-"""To simulate a scene, or to read a file up to some place, takes a core for a second: never more than one."""
+"""Simulating a scene, or reading a file up to a segment, takes a core for a second: one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One of the segments that a model was learned from."""
+    """A training segment of a model."""
 
     model: Model
     index: int
@@ -58,13 +58,13 @@ class Reference:
 
 
 class ReferenceSounds:
-    """Finds the sound of reference segments."""
+    """Finds the sound of training segments."""
 
     def __init__(self, settings: Settings, journal: Journal, sound: SoundStore) -> None:
         self._settings, self._journal, self._sound = settings, journal, sound
 
     def why_silent(self, reference: Reference) -> str | None:
-        """Why it cannot be heard; none if it can, as far as that is known without fetching it."""
+        """Return the reason for which its sound is not available; None if it is, as far as known without reading it."""
         name = reference.recording
         if self._is_stored(name):
             return None if self._is_kept(reference) else f"the sound of {name} had to make room (storage.budget)"
@@ -73,7 +73,7 @@ class ReferenceSounds:
         return f"{name} was heard elsewhere: its sound is neither in the store nor among training.recordings"
 
     def samples(self, reference: Reference) -> Samples:
-        """(sensors, time) of a segment; `NotFound` says why there is none."""
+        """Return the samples (sensors, time) of a segment; `NotFound` gives the reason if there are none."""
         why = self.why_silent(reference)
         if why is not None:
             raise NotFound(why)
@@ -83,8 +83,8 @@ class ReferenceSounds:
             samples = _cut(self._fetched(reference), reference)
         if not _is_same(samples, reference):
             raise NotFound(
-                f"{reference.recording} sounds otherwise by now than when model {reference.model.name} was learned "
-                "from it: the settings of the source, or the files, have changed since"
+                f"{reference.recording} differs from the sound that model {reference.model.name} was trained on: the "
+                "source settings or the files have changed since; restore them or train again"
             )
         return samples
 
@@ -116,7 +116,7 @@ class ReferenceSounds:
             return {}
 
     def _fetched(self, reference: Reference) -> Iterator[object]:
-        """From the beginning of the recording on."""
+        """Yield the recording from its beginning."""
         name = reference.recording
         if self._is_simulated(name):
             samples = simulated_again(simulated_site(self._settings), name)
@@ -129,7 +129,7 @@ class ReferenceSounds:
 
 
 def _cut(facts: Iterator[object], reference: Reference) -> Samples:
-    """A segment of what is heard, zeros where a sensor did not deliver."""
+    """Cut a segment out of blocks, with zeros where a sensor did not deliver."""
     start, stop = reference.start, reference.stop
     samples = np.zeros((reference.model.n_sensors, stop - start), np.float32)
     for fact in facts:
@@ -138,18 +138,18 @@ def _cut(facts: Iterator[object], reference: Reference) -> Samples:
         if fact.start >= stop or len(fact.samples) != len(samples):
             break
         first, last = max(fact.start, start), min(fact.stop, stop)
-        heard = fact.samples[:, first - fact.start : last - fact.start]
-        samples[:, first - start : last - start] = np.where(fact.delivered[:, None], heard, 0)
+        block = fact.samples[:, first - fact.start : last - fact.start]
+        samples[:, first - start : last - start] = np.where(fact.delivered[:, None], block, 0)
     return samples
 
 
 def _is_same(samples: Samples, reference: Reference) -> bool:
-    """Whether it has the features that the model remembers, for every sensor that it learned from."""
+    """Return whether the summary equals that of the training segment at every sensor with a reference."""
     model, index = reference.model, reference.index
-    chain = Chain(*listening(model.grid, model.settings), Projection(model.means, model.axes))
+    chain = Chain(*listening(model.grid, model.settings), Projection(model.summary, model.timing))
     found = chain.push(Block(0, samples, np.ones(len(samples), np.bool_)))
-    values = next((fact.values for fact in found if isinstance(fact, Features)), None)
-    if values is None:
+    summary = next((fact.summary for fact in found if isinstance(fact, Features)), None)
+    if summary is None:
         return False
-    distances = np.linalg.norm(values - model.screen.features[:, :, index], axis=1)
-    return bool((distances[np.isfinite(model.screen.own[index])] < SAME).all())
+    distances = np.linalg.norm(summary - model.reference.features[:, :, index], axis=1)
+    return bool((distances[np.isfinite(model.reference.distances[index])] < SAME).all())

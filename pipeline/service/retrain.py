@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 from pipeline.errors import GemmedError, UsageError
-from pipeline.events import Cepstra, NoticeKind, RecordingStarted
+from pipeline.events import NoticeKind, RecordingStarted, Views
 from pipeline.service.assembly import listening
 from pipeline.service.job import Job
 from pipeline.service.logs import log, start_logging
@@ -97,8 +97,8 @@ class Workshop:
 
     def _started(self, given: References) -> Outcome:
         self.examples.forget_references()
-        for passage, cepstra in given.passages():
-            self.examples.add_reference(passage, cepstra, segment=given.hearing.grid.segment)
+        for passage, heard in given.passages():
+            self.examples.add_reference(passage, heard, segment=given.hearing.grid.segment)
         self.examples.thin()
         for trouble in given.troubles:
             log.warning(trouble.message, where=trouble.where)
@@ -194,14 +194,14 @@ class Workshop:
         }
         return passages(known, rate_hz=hearing.grid.rate_hz)
 
-    def _hear(self, hearing: Hearing) -> Callable[[Passage], Iterator[Cepstra]]:
+    def _hear(self, hearing: Hearing) -> Callable[[Passage], Iterator[Views]]:
         sensors = tuple(map(str, range(1, hearing.n_sensors + 1)))
 
-        def hear(passage: Passage) -> Iterator[Cepstra]:
+        def hear(passage: Passage) -> Iterator[Views]:
             chain = Chain(*listening(hearing.grid, hearing.settings))
             chain.push(RecordingStarted(passage.recording, hearing.grid.rate_hz, sensors))
             for item in self.sound.read(passage.recording, passage.start, passage.stop):
-                yield from (fact for fact in chain.push(item) if isinstance(fact, Cepstra))
+                yield from (fact for fact in chain.push(item) if isinstance(fact, Views))
 
         return hear
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.events import Block, Cepstra, Gap, RecordingStarted, Samples, SourceTrouble
+from pipeline.events import Block, Gap, RecordingStarted, Samples, SourceTrouble, Views
 from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import listening
@@ -21,7 +21,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore
 from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
-from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
+from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes, views_of
 from pipeline.training.labels import Labels, read_labels
 from pipeline.training.passages import Passage, Stretch
 
@@ -49,13 +49,13 @@ class References:
     """What could not be heard, so far."""
     _measures: list[Measures] = field(default_factory=list)
 
-    def passages(self) -> Iterator[tuple[Passage, list[Cepstra]]]:
+    def passages(self) -> Iterator[tuple[Passage, list[Views]]]:
         for name in self.names:
             heard, stretches = self.hear(name)
             self._measures += heard.measures
             self.troubles += heard.troubles
             if stretches:
-                yield Passage(name, stretches), heard.cepstra
+                yield Passage(name, stretches), heard.segments
 
     def usual(self) -> Usual | None:
         """Of all that was heard so far."""
@@ -170,7 +170,7 @@ def from_stream(
     (row,) = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (name,))
     hearing = Hearing.usual(row["rate_hz"], row["sensors"])
     heard = [_listen(name, sound.read(name, *place), hearing) for name, place in places.items()]
-    rows = [(one.recording, fact) for one in heard for fact in one.cepstra]
+    rows = [(one.recording, fact) for one in heard for fact in one.segments]
     rows = [rows[n] for n in evenly(len(rows), _MOST_UNLABELLED)]
     part = round(_PART_SECONDS * row["rate_hz"])
     parts = [(name, fact.span.start // part * part) for name, fact in rows]
@@ -178,10 +178,8 @@ def from_stream(
     if not rows:
         raise UsageError("no sensor delivered a whole segment; check the sensors")
     examples = Examples(
-        cepstra=np.stack([fact.values.reshape(len(fact.values), -1) for _, fact in rows]),
-        present=np.stack([fact.present for _, fact in rows]),
+        **views_of([fact for _, fact in rows]),
         recording=np.array([number[one] for one in parts]),
-        start=np.array([fact.span.start for _, fact in rows]),
         label=np.full(len(rows), -1),
         recordings=tuple(
             RecordingNote(f"{name}@{start}", {}, part, (start, start + part), f"{name}@{start}")

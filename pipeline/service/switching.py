@@ -10,7 +10,6 @@ from pipeline.conditions import Cause
 from pipeline.errors import ModelError, StateError
 from pipeline.events import (
     Authority,
-    Cepstra,
     Decision,
     FaultClosed,
     FaultOpened,
@@ -18,9 +17,10 @@ from pipeline.events import (
     RecordingStarted,
     StateChanged,
     TrustChanged,
+    Views,
 )
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, cepstral_settings, deciding, hearing, screening, states, voting
+from pipeline.service.assembly import Choices, deciding, hearing, hearing_settings, screening, states, voting
 from pipeline.snapshots import Taken, restore, snapshot, value
 from pipeline.stages import Chain, Doubting
 from pipeline.training.model import Model
@@ -54,7 +54,7 @@ class Hearing:
     def usual(cls, rate_hz: int, n_sensors: int) -> Hearing:
         """As the first model of this array will hear."""
         grid = Grid(rate_hz=rate_hz)
-        return cls(grid, cepstral_settings(grid), n_sensors)
+        return cls(grid, hearing_settings(grid), n_sensors)
 
 
 @value
@@ -226,7 +226,7 @@ class _Shadow:
     def push(self, heard: list[object], decided: list[object]) -> None:
         challenger = {}
         for fact in heard:
-            if isinstance(fact, Cepstra):
+            if isinstance(fact, Views):
                 for made in self.chain.push(fact):
                     if isinstance(made, Decision):
                         challenger[made.features.span] = made

@@ -16,16 +16,18 @@ from rich.console import Console
 from rich.progress import Progress
 
 from pipeline.errors import ModelError, UsageError
-from pipeline.events import Cepstra, SourceTrouble, Span
+from pipeline.events import SourceTrouble, Span, Views
 from pipeline.grid import Grid
 from pipeline.health.usual import Usual, learn_usual
-from pipeline.service.assembly import LOWEST_HZ, cepstral_settings
+from pipeline.service.assembly import hearing_settings
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.validation import Learning, learn_validated
 from pipeline.sources.files import FileSource, Listing, Recording, files_of
-from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes
+from pipeline.stages.features import LOWEST_HZ
+from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes, views_of
 from pipeline.training.labels import Labels
 from pipeline.training.model import Model
+from pipeline.views import TWO_VIEWS
 from pipeline.workers import Engine, progress_bar
 
 
@@ -39,6 +41,7 @@ class Plan:
     overlap: float = 0.75
     lowest_hz: float = LOWEST_HZ
     """Of the mel bands: below it are the drift of a converter and the wind, and little of a step."""
+    features: str = TWO_VIEWS
     components: int = 50
     most_segments: int = 3000
     """Evenly thinned beyond: the time of training grows with the square."""
@@ -123,7 +126,7 @@ def listen(
     engine.check_files(files_of(wanted))
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
-    settings = cepstral_settings(grid, plan.lowest_hz)
+    settings = hearing_settings(grid, lowest_hz=plan.lowest_hz, features=plan.features)
     task = Task(sound, grid, settings, labels, classes, plan.most_segments)
     heard = _hear(wanted, task, engine, progress)
     _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], progress.console)
@@ -165,8 +168,8 @@ def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress:
 def _labelled(recording: Recording, task: Task) -> Heard:
     """What may be learned from of a recording."""
     heard = hear(recording, task.sound, task.grid, task.settings)
-    wanted = [fact for fact in heard.cepstra if _label(recording.name, fact.span, task) is not None]
-    heard.cepstra = [wanted[i] for i in evenly(len(wanted), task.most_segments)]
+    wanted = [fact for fact in heard.segments if _label(recording.name, fact.span, task) is not None]
+    heard.segments = [wanted[i] for i in evenly(len(wanted), task.most_segments)]
     return heard
 
 
@@ -183,7 +186,7 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
 
 def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = MappingProxyType({})) -> Examples:
     """The labelled segments of all recordings, evenly thinned in each if there are too many."""
-    total = sum(len(one.cepstra) for one in heard)
+    total = sum(len(one.segments) for one in heard)
     if not total:
         raise UsageError(
             f"no segment of {task.grid.segment_seconds:g} s lies inside a label; label longer stretches, or choose "
@@ -192,17 +195,15 @@ def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = Map
     _check_twins(heard)
     share = min(1.0, task.most_segments / total)
     kept = [
-        (one, [one.cepstra[i] for i in evenly(len(one.cepstra), max(1, round(share * len(one.cepstra))))])
+        (one, [one.segments[i] for i in evenly(len(one.segments), max(1, round(share * len(one.segments))))])
         for one in heard
-        if one.cepstra
+        if one.segments
     ]
     rows = [(number, one.recording, fact) for number, (one, facts) in enumerate(kept) for fact in facts]
     label = np.array([_label(name, fact.span, task) for _, name, fact in rows])
     return Examples(
-        cepstra=np.stack([fact.values.reshape(len(fact.values), -1) for *_, fact in rows]),
-        present=np.stack([fact.present for *_, fact in rows]),
+        **views_of([fact for *_, fact in rows]),
         recording=np.array([number for number, *_ in rows]),
-        start=np.array([fact.span.start for *_, fact in rows]),
         label=label,
         recordings=tuple(_note(one, facts, task, cut_from.get(one.recording, "")) for one, facts in kept),
         classes=task.classes,
@@ -212,13 +213,13 @@ def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = Map
 def _check_twins(heard: Sequence[Heard]) -> None:
     """The same sound under two names would judge itself."""
     names: dict[str, str] = {}
-    for one in (one for one in heard if one.cepstra):
+    for one in (one for one in heard if one.segments):
         other = names.setdefault(one.fingerprint, one.recording)
         if other != one.recording:
             raise UsageError(f"{one.recording} is the same sound as {other}; leave one of them out, and its labels")
 
 
-def _note(heard: Heard, facts: Sequence[Cepstra], task: Task, cut_from: str) -> RecordingNote:
+def _note(heard: Heard, facts: Sequence[Views], task: Task, cut_from: str) -> RecordingNote:
     labels = [_label(heard.recording, fact.span, task) for fact in facts]
     counts = Counter(task.classes[code] for code in labels if code is not None)
     span = facts[0].span.start, facts[-1].span.stop

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.events import Cepstra, Decision, Span
+from pipeline.events import Decision, Span, Views
 from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding
 from pipeline.stages import Chain
@@ -174,13 +174,16 @@ def _learned_places(model: Model) -> dict[tuple[str, int], Judged | None]:
 def judge(examples: Examples, model: Model) -> list[Judged]:
     """What the stages make of examples that the model has not seen."""
     chain = Chain(*deciding(model, Choices(health=False)))
-    shape = -1, model.settings["n_coefficients"]
     judged = []
+    recording = -1
     for n in range(len(examples)):
+        if examples.recording[n] != recording:
+            chain.flush()
+            recording = int(examples.recording[n])
         span = Span(int(examples.start[n]), int(examples.start[n]) + model.grid.segment)
-        values = examples.cepstra[n].reshape(len(examples.cepstra[n]), *shape)
-        everyone = np.ones(len(values), np.bool_)
-        (decision,) = chain.push(Cepstra(span, span, values, examples.present[n], everyone))
+        everyone = np.ones(model.n_sensors, np.bool_)
+        views = Views(span, span, examples.summary[n], examples.timing[n], examples.present[n], everyone)
+        (decision,) = chain.push(views)
         assert isinstance(decision, Decision)
         name = examples.recordings[examples.recording[n]].name
         judged.append(_beside_the_truth(decision, name, int(examples.label[n]), model.classes))

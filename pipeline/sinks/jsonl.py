@@ -249,6 +249,7 @@ class EventLines:
             "p_values": rounded_numbers(verdicts.screened.p_values),
             "p_own": rounded_numbers(verdicts.screened.p_own),
             "p_others": rounded_numbers(verdicts.screened.p_others),
+            "p_known": rounded_numbers(verdicts.screened.p_known),
             "margins": rounded_numbers(verdicts.margins),
             "log_odds": rounded_numbers(verdicts.log_odds),
             "without": [_outcome(outcome) for outcome in event.without],

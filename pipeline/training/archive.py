@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from pipeline.errors import ModelError
 
-KIND, FORMAT = "gemmed model", 1
+KIND, FORMAT = "gemmed model", 2
+"""Format 1 had one view of a segment, the flattened cepstra of its window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ def read_archive(directory: Path) -> Archive:
         )
     if described.get("format") != FORMAT:
         raise ModelError(
-            f"{directory} has the format {described.get('format')!r}, this version reads {FORMAT}; "
-            "use the version of gemmed that made it, or train it again"
+            f"{directory} has model format {described.get('format')!r}, this version reads {FORMAT}; train it again: "
+            f"gemmed train RECORDINGS --labels LABELS --model {directory.with_name(f'{directory.name}-{FORMAT}')}"
         )
     if _sum(described.get("metadata")) != _expected(described, directory, "metadata"):
         raise ModelError(

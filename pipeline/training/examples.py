@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
-from pipeline.events import Mask, Samples
+from pipeline.events import Mask, Samples, Views
+
+_ROWS = ("summary", "timing", "present", "recording", "start", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class RecordingNote:
 class Examples:
     """Segments of several recordings with their labels: one row each, a column for each sensor of the array."""
 
-    cepstra: Samples  # (segments, sensors, values), NaN where a sensor is not present
+    summary: Samples  # (segments, sensors, values), NaN where a sensor is not present
+    timing: Samples  # likewise
     present: Mask  # (segments, sensors)
     recording: NDArray[np.int64]  # (segments,): place among `recordings`
     start: NDArray[np.int64]  # (segments,): first sample
@@ -54,11 +57,11 @@ class Examples:
     classes: tuple[str, str]
 
     def __len__(self) -> int:
-        return len(self.cepstra)
+        return len(self.start)
 
     def part(self, chosen: NDArray[Any]) -> Examples:
         """Some of the segments; recordings keep their places."""
-        rows = {name: getattr(self, name)[chosen] for name in ("cepstra", "present", "recording", "start", "label")}
+        rows = {name: getattr(self, name)[chosen] for name in _ROWS}
         return replace(self, **rows)
 
     @property
@@ -77,6 +80,16 @@ class Examples:
                     f"{n} recording{'' if n == 1 else 's'} with segments labelled {name!r} must be at least 2; "
                     "label more recordings, nothing is judged by itself"
                 )
+
+
+def views_of(facts: Sequence[Views]) -> dict[str, Any]:
+    """The rows of `Examples` that come from what was heard."""
+    return {
+        "summary": np.stack([fact.summary for fact in facts]),
+        "timing": np.stack([fact.timing for fact in facts]),
+        "present": np.stack([fact.present for fact in facts]),
+        "start": np.array([fact.span.start for fact in facts]),
+    }
 
 
 def two_classes(found: Sequence[str], wanted: Sequence[str] | None = None) -> tuple[str, str]:

@@ -15,13 +15,15 @@ from pipeline.errors import UsageError
 from pipeline.events import Mask
 from pipeline.grid import Grid
 from pipeline.learners import ArrayGEMMEDClassifier
-from pipeline.learners.array import ArraySensors, fit_machine
+from pipeline.learners.array import ArraySensors, fit_machine, typical_sizes
 from pipeline.learners.array_components import ArrayComponents
-from pipeline.learners.array_fusion import WeightedVotes, complete
+from pipeline.learners.array_fusion import CombinedFeatures, Expectation, WeightedVotes
+from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.threads import one_thread
 from pipeline.training.examples import Examples
 from pipeline.training.model import Memory, Model, Refusal
+from pipeline.views import PAPER, Summary
 
 _COMPONENTS = 50
 
@@ -32,30 +34,32 @@ def learn(
 ) -> Model:
     """Components, posteriors and classifiers of all sensors together, reference sets, and the rules of fusion."""
     examples.check()
-    components = _components(examples, n_components)
-    X = components.transform(examples.cepstra)
+    summary, timing = _components(examples, grid, settings, n_components)
+    X, T = summary.transform(examples.summary), timing.transform(examples.timing)
     learner = ArrayGEMMEDClassifier(random_state=seed)
-    learner.fit(X, examples.label, groups=examples.unit)
+    learner.fit(X, examples.label, groups=examples.unit, timing=T)
     if all(machine is None for machine in learner.discriminants_):
         raise UsageError(
             "training believes too little of every sensor to learn from any, at least 20 segments of each label are "
             "needed: they are few, silent, repeat themselves or contradict each other; check the recordings, label more"
         )
-    X = X / learner.scales_[:, None]
-    screen = ArrayScreen.learn(X, learner.delivered_, examples.unit, learner.folds_)
+    X, T = X / learner.scales_[:, None], T / learner.timing_scales_[:, None]
     signs = np.where(examples.label > 0, 1.0, -1.0)
+    reference = ArrayReference.learn(X, learner.delivered_, examples.unit)
     return Model(
         grid=grid,
         settings=settings,
         classes=examples.classes,
-        means=components.means.astype(np.float32),
-        axes=(components.axes / learner.scales_[:, None, None]).astype(np.float32),
-        screen=screen,
+        summary=summary.divided(learner.scales_),
+        timing=timing.divided(learner.timing_scales_),
+        screen=ArrayScreen.learn(T, learner.delivered_, examples.unit, learner.folds_, reference.distances),
+        reference=reference,
+        typical=_typical(examples, learner.posterior_),
         machines=tuple(learner.discriminants_),
         votes=WeightedVotes.learn(learner.out_of_fold_log_odds_, signs, learner.posterior_),
-        combined=_combined(X, signs, screen, learner),
+        combined=_combined(X, signs, learner),
         memory=_memory(examples, learner),
-        notes=_notes(examples, learner, components, seed),
+        notes=_notes(examples, learner, (summary, timing), seed),
     )
 
 
@@ -67,10 +71,11 @@ def learn_unlabelled(
 
     The labels of the examples are not looked at; their recordings are stretches that may judge each other.
     """
-    components = _components(examples, n_components)
-    X = components.transform(examples.cepstra)
-    sensors = ArraySensors.learn(X, examples.recording, random_state=seed)
-    screen = ArrayScreen.learn(X / sensors.scales[:, None], sensors.delivered, examples.recording, sensors.folds)
+    summary, timing = _components(examples, grid, settings, n_components)
+    X, T = summary.transform(examples.summary), timing.transform(examples.timing)
+    sensors = ArraySensors.learn(T, examples.recording, random_state=seed)
+    scales = typical_sizes(X, examples.present & np.isfinite(X).all(axis=2))
+    reference = ArrayReference.learn(X / scales[:, None], sensors.delivered, examples.recording)
     nobody_doubts = np.ones(len(examples))
     contradicts = [sensor.contradicts for sensor in sensors.evidence]
     refusal = _refusals(examples.present, contradicts, sensors.delivered, nobody_doubts)
@@ -78,14 +83,18 @@ def learn_unlabelled(
         grid=grid,
         settings=settings,
         classes=examples.classes,
-        means=components.means.astype(np.float32),
-        axes=(components.axes / sensors.scales[:, None, None]).astype(np.float32),
-        screen=screen,
-        machines=(None,) * len(components.means),
+        summary=summary.divided(scales),
+        timing=timing.divided(sensors.scales),
+        screen=ArrayScreen.learn(
+            T / sensors.scales[:, None], sensors.delivered, examples.recording, sensors.folds, reference.distances
+        ),
+        reference=reference,
+        typical=_typical(examples, np.zeros_like(sensors.delivered)),
+        machines=(None,) * len(scales),
         votes=WeightedVotes(1.0),
         combined=None,
         memory=Memory(examples.recording, examples.start, examples.label, sensors.delivered, nobody_doubts, refusal),
-        notes=_origin(examples, components, seed)
+        notes=_origin(examples, (summary, timing), seed)
         | {
             "contamination": [float(sensor.contamination) for sensor in sensors.evidence],
             "refused": _refused_shares(sensors.delivered, examples.present),
@@ -96,18 +105,39 @@ def learn_unlabelled(
     )
 
 
-def _components(examples: Examples, n_components: int) -> ArrayComponents:
+def _components(
+    examples: Examples, grid: Grid, settings: dict[str, Any], n_components: int
+) -> tuple[ArrayComponents, ArrayComponents]:
+    """Of the summary and of the timing; published features are one view, which serves for both."""
     try:
-        return ArrayComponents.learn(examples.cepstra, examples.present, n_components)
+        timing = ArrayComponents.learn(examples.timing, examples.present, n_components)
+        if settings["features"] == PAPER:
+            return timing, timing
+        weights = Summary(grid, settings["n_coefficients"]).weights
+        return ArrayComponents.learn(examples.summary, examples.present, n_components, weights=weights), timing
     except ValueError as error:
         raise UsageError(f"{error}; label more sound") from error
 
 
-def _combined(X: NDArray[np.float64], signs: Any, screen: ArrayScreen, learner: ArrayGEMMEDClassifier) -> Any:
-    believed = learner.delivered_ > 0.5
-    completed = np.stack([complete(screen, x, b).ravel() for x, b in zip(X, believed, strict=True)])
-    weights = np.where(believed.any(axis=1), learner.label_right_, 0.0)
-    return fit_machine(completed, signs, weights, learner.folds_)
+def _typical(examples: Examples, posterior: NDArray[np.float64]) -> NDArray[np.float32]:
+    """(classes, sensors, values): medians of the summaries that were learned from."""
+    _, n_sensors, n_values = examples.summary.shape
+    typical = np.full((2, n_sensors, n_values), np.nan, np.float32)
+    for code, sensor in np.ndindex(2, n_sensors):
+        learned = (examples.label == code) & (posterior[:, sensor] > 0.5)
+        if learned.any():
+            typical[code, sensor] = np.median(examples.summary[learned, sensor], axis=0)
+    return typical
+
+
+def _combined(X: NDArray[np.float64], signs: Any, learner: ArrayGEMMEDClassifier) -> CombinedFeatures | None:
+    used = learner.delivered_ > 0.5
+    X = np.nan_to_num(X)
+    expectation = Expectation.learn(X, np.where(used, learner.delivered_, 0.0), learner.folds_)
+    completed = np.stack([expectation.complete(x, u).ravel() for x, u in zip(X, used, strict=True)])
+    weights = np.where(used.any(axis=1), learner.label_right_, 0.0)
+    machine = fit_machine(completed, signs, weights, learner.folds_)
+    return None if machine is None else CombinedFeatures(machine, expectation)
 
 
 def _memory(examples: Examples, learner: ArrayGEMMEDClassifier) -> Memory:
@@ -138,7 +168,7 @@ def _refusals(
 
 
 def _notes(
-    examples: Examples, learner: ArrayGEMMEDClassifier, components: ArrayComponents, seed: int
+    examples: Examples, learner: ArrayGEMMEDClassifier, components: tuple[ArrayComponents, ArrayComponents], seed: int
 ) -> dict[str, Any]:
     doubted = np.unique(examples.recording[learner.label_right_ <= 0.5])
     parameters = {name: value for name, value in learner.get_params().items() if name != "random_state"}
@@ -151,14 +181,19 @@ def _notes(
     }
 
 
-def _origin(examples: Examples, components: ArrayComponents, seed: int) -> dict[str, Any]:
+def _origin(examples: Examples, components: tuple[ArrayComponents, ArrayComponents], seed: int) -> dict[str, Any]:
     """Of what and with what a model was made."""
-    power = components.power_kept(examples.cepstra, examples.present)
+    summary, timing = components
     return {
         "versions": {"gemmed": __version__, "python": python_version()}
         | {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")},
         "seed": seed,
-        "components": {"kept": int(components.axes.shape[1]), "retained_power": power},
+        "components": {
+            "kept": int(summary.axes.shape[1]),
+            "retained_power": summary.power_kept(examples.summary, examples.present),
+            "timing_kept": int(timing.axes.shape[1]),
+            "timing_retained_power": timing.power_kept(examples.timing, examples.present),
+        },
         "segments": len(examples),
         "recordings": [note.as_dict() for note in examples.recordings],
     }

@@ -17,7 +17,9 @@ from pipeline.grid import Grid
 from pipeline.health.measures import BANDS_HZ
 from pipeline.health.together_checks import MOST_REFERENCES
 from pipeline.health.usual import Usual
-from pipeline.learners.array_fusion import CombinedFeatures, WeightedVotes
+from pipeline.learners.array_components import ArrayComponents
+from pipeline.learners.array_fusion import CombinedFeatures, Expectation, WeightedVotes
+from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.machine import Discriminant, Kernel
 from pipeline.training.archive import read_archive, write_archive
@@ -82,17 +84,21 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Model:
-    """From cepstra to decisions. `settings` are those of `Mfcc`; `notes` say where the model comes from."""
+    """From views to decisions. `settings` are those of `Mfcc` and `Viewing`; `notes` say where the model comes from."""
 
     grid: Grid
     settings: dict[str, Any]
     classes: tuple[str, str]
-    means: NDArray[np.float32]  # (sensors, values)
-    axes: NDArray[np.float32]  # (sensors, components, values)
+    summary: ArrayComponents
+    timing: ArrayComponents
     screen: ArrayScreen
+    """Of the timing."""
+    reference: ArrayReference
+    """Of the summary."""
+    typical: NDArray[np.float32]  # (classes, sensors, values): medians of the summary, NaN where nothing was learned
     machines: tuple[Discriminant | None, ...]
     votes: WeightedVotes
-    combined: Discriminant | None
+    combined: CombinedFeatures | None
     memory: Memory
     notes: dict[str, Any]
     held_out: HeldOut | None = None
@@ -101,7 +107,7 @@ class Model:
 
     @property
     def n_sensors(self) -> int:
-        return len(self.means)
+        return len(self.summary.means)
 
     @property
     def name(self) -> str:
@@ -119,14 +125,14 @@ class Model:
         counts: list[int] = np.isfinite(self.screen.own).sum(axis=0).tolist()
         return counts
 
-    @cached_property
+    @property
     def combined_features(self) -> CombinedFeatures:
         if self.combined is None:
             raise ModelError(
                 "this model has no classifier for the features of all sensors side by side: training believed too few "
                 "segments; fuse by votes"
             )
-        return CombinedFeatures(self.combined, self.screen)
+        return self.combined
 
     def knows(self, fingerprint: str) -> bool:
         """Whether a recording with this sound was trained on."""
@@ -158,21 +164,27 @@ class Model:
         """Store in a new directory; the model with its identity."""
         metadata = {
             "grid": {name: getattr(self.grid, name) for name in _GRID},
-            "cepstra": self.settings,
+            "hearing": self.settings,
             "classes": list(self.classes),
             "dependence": self.votes.dependence,
             "notes": self.notes,
         }
-        arrays = {"means": self.means, "axes": self.axes}
-        arrays |= _prefixed("screen", self.screen.as_arrays())
+        parts = ("summary", "timing", "screen", "reference")
+        arrays: Arrays = {}
+        for name in parts:
+            arrays |= _prefixed(name, getattr(self, name).as_arrays())
         arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in Memory.__slots__})
         if self.held_out is not None:
             arrays |= _prefixed("held_out", {name: getattr(self.held_out, name) for name in HeldOut.__slots__})
         if self.usual is not None:
             arrays |= _prefixed("usual", self.usual.as_arrays())
+        arrays["typical"] = self.typical
         for s, machine in enumerate(self.machines):
             arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
-        arrays |= _prefixed("combined", _machine_arrays(self.combined))
+        if self.combined is not None:
+            arrays |= _prefixed("combined", _machine_arrays(self.combined.discriminant))
+            expectation = self.combined.expectation
+            arrays |= _prefixed("expectation", {"maps": expectation.maps, "offsets": expectation.offsets})
         return replace(self, identity=write_archive(directory, metadata, arrays))
 
     @classmethod
@@ -182,17 +194,19 @@ class Model:
         metadata, arrays = archive.metadata, archive.arrays
         try:
             _check(metadata, arrays)
-            n_sensors = len(arrays["means"])
+            n_sensors = len(arrays["summary.means"])
             return cls(
                 grid=Grid(**metadata["grid"]),
-                settings=metadata["cepstra"],
+                settings=metadata["hearing"],
                 classes=(metadata["classes"][0], metadata["classes"][1]),
-                means=arrays["means"],
-                axes=arrays["axes"],
-                screen=ArrayScreen.from_arrays(_part("screen", arrays)),
+                summary=ArrayComponents.from_arrays(_part("summary", arrays)),
+                timing=ArrayComponents.from_arrays(_part("timing", arrays)),
+                reference=ArrayReference.from_arrays(_part("reference", arrays)),
+                typical=arrays["typical"],
+                screen=ArrayScreen.from_arrays(_part("screen", arrays), arrays["reference.distances"]),
                 machines=tuple(_machine(_part(f"machine{s + 1}", arrays)) for s in range(n_sensors)),
                 votes=WeightedVotes(metadata["dependence"]),
-                combined=_machine(_part("combined", arrays)),
+                combined=_combined(arrays),
                 memory=Memory(**_part("memory", arrays)),
                 notes=metadata["notes"],
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
@@ -207,12 +221,21 @@ _GRID = ("rate_hz", "frame_seconds", "hop_seconds", "window_seconds", "segment_s
 
 
 _SHAPES = {
-    "means": "SV",
-    "axes": "SCV",
-    "screen.features": "SCN",
-    "screen.residuals": "SSCN",
-    "screen.maps": "SSCC",
-    "screen.offsets": "SSC",
+    "summary.means": "SV",
+    "summary.scales": "V",
+    "summary.limits": "V",
+    "summary.axes": "SCV",
+    "timing.means": "ST",
+    "timing.scales": "T",
+    "timing.limits": "T",
+    "timing.axes": "SKT",
+    "typical": "2SV",
+    "reference.features": "SCN",
+    "reference.distances": "NS",
+    "screen.features": "SKN",
+    "screen.residuals": "SSKN",
+    "screen.maps": "SSKK",
+    "screen.offsets": "SSK",
     "screen.own": "NS",
     "screen.ratios": "NSS",
     "memory.recording": "N",
@@ -221,6 +244,8 @@ _SHAPES = {
     "memory.delivered": "NS",
     "memory.label_right": "N",
     "memory.refusal": "NS",
+    "expectation.maps": "SSCC",
+    "expectation.offsets": "SSC",
     "held_out.label": "N",
     "held_out.log_odds": "N",
     "held_out.sensor_log_odds": "NS",
@@ -230,13 +255,14 @@ _SHAPES = {
     "usual.arrival_seconds": "RS",
     "usual.radius_seconds": "1",
 }
-"""Sensors, values, components, segments, bands, usual sounds: each letter is one number throughout."""
-_OPTIONAL = ("held_out.", "usual.")
+"""Sensors, values and components of the summary (V, C) and of the timing (T, K), segments, bands, usual sounds:
+each letter is one number throughout."""
+_OPTIONAL = ("expectation.", "held_out.", "usual.")
 
 
 def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
     """Arrays that fit each other: the compiled loops would read beyond their ends otherwise."""
-    sizes = {"B": len(BANDS_HZ), "1": 1}
+    sizes = {"B": len(BANDS_HZ), "1": 1, "2": 2}
     for name, letters in _SHAPES.items():
         if name not in arrays and name.startswith(_OPTIONAL):
             continue
@@ -251,6 +277,7 @@ def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
             for name, shape in expected.items():
                 _require(machine[name].shape == shape, f"{prefix}.{name} has the shape {machine[name].shape}")
                 _require(bool(np.isfinite(machine[name]).all()), f"{prefix}.{name} is not finite")
+    _require(("combined.basis" in arrays) == ("expectation.maps" in arrays), "expectation has no counterpart")
     _check_usual(_part("usual", arrays))
     shares = metadata["notes"]["contamination"]
     _require(len(shares) == sizes["S"] and all(0 <= float(one) <= 1 for one in shares), f"contamination {shares}")
@@ -297,6 +324,11 @@ def _machine_arrays(machine: Discriminant | None) -> Arrays:
         "slopes": machine.slopes,
         "scalars": np.array([machine.kernel.gamma, machine.offset]),
     }
+
+
+def _combined(arrays: Arrays) -> CombinedFeatures | None:
+    machine = _machine(_part("combined", arrays))
+    return None if machine is None else CombinedFeatures(machine, Expectation(**_part("expectation", arrays)))
 
 
 def _machine(arrays: Arrays) -> Discriminant | None:

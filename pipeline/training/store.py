@@ -1,6 +1,6 @@
 """The examples that training learns from: labelled passages, one file each, bounded and balanced.
 
-    examples/1f0c9e...npz    the segments of a passage: cepstra, who was present, first samples, labels; and a note
+    examples/1f0c9e...npz    the segments of a passage: both views, who was present, first samples, labels; and a note
 
 A file is named by its passage with its labels. So a label that is corrected makes another file, and the old one goes;
 what was heard of it stays, even if the sound itself is no longer kept.
@@ -22,15 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import SourceError, UsageError
-from pipeline.events import Cepstra, Mask, Samples
+from pipeline.events import Mask, Samples, Views
 from pipeline.files import write_whole
 from pipeline.training.examples import Examples, RecordingNote, evenly
 from pipeline.training.passages import Passage, Stretch
 
 _REFERENCE = "reference-"
+_ROWS = ("summary", "timing", "present", "start", "label")
 _DAMAGED = (ValueError, OSError, EOFError, BadZipFile, KeyError, TypeError, AttributeError, IndexError)
 Counts = NDArray[np.int64]
-Hear = Callable[[Passage], Iterable[Cepstra]]
+Hear = Callable[[Passage], Iterable[Views]]
 """All segments of a passage's sound."""
 
 
@@ -42,7 +43,8 @@ class Stored:
     reference: bool
     """Given with the first model rather than labelled in the stream."""
     fingerprint: str
-    cepstra: Samples  # (segments, sensors, values)
+    summary: Samples  # (segments, sensors, values)
+    timing: Samples  # likewise
     present: Mask  # (segments, sensors)
     start: NDArray[np.int64]  # (segments,)
     label: NDArray[np.str_]  # (segments,)
@@ -50,8 +52,13 @@ class Stored:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def shape(self) -> tuple[tuple[int, ...], ...]:
+        """Of one segment: what was made with other settings has another."""
+        return self.summary.shape[1:], self.timing.shape[1:]
+
     def part(self, chosen: NDArray[Any]) -> Stored:
-        rows = {name: getattr(self, name)[chosen] for name in ("cepstra", "present", "start", "label")}
+        rows = {name: getattr(self, name)[chosen] for name in _ROWS}
         return replace(self, **rows)
 
 
@@ -86,7 +93,7 @@ class ExampleStore:
         self.thin()
         return new
 
-    def _heard(self, passage: Passage, hear: Hear) -> list[Cepstra]:
+    def _heard(self, passage: Passage, hear: Hear) -> list[Views]:
         try:
             return list(hear(passage))
         except SourceError as error:
@@ -97,9 +104,9 @@ class ExampleStore:
         for path in self._directory.glob(f"{_REFERENCE}*.npz"):
             path.unlink()
 
-    def add_reference(self, passage: Passage, cepstra: Iterable[Cepstra], *, segment: int) -> None:
+    def add_reference(self, passage: Passage, heard: Iterable[Views], *, segment: int) -> None:
         """A passage that stays, whatever is labelled in the stream."""
-        stored = replace(_gathered(passage, cepstra, (), segment), reference=True)
+        stored = replace(_gathered(passage, heard, (), segment), reference=True)
         if len(stored):
             write_whole(self._directory / f"{_REFERENCE}{_file_name(passage)}", _packed(stored))
 
@@ -107,12 +114,13 @@ class ExampleStore:
         """All segments of two classes."""
         found = [one.part(np.isin(one.label, classes)) for one in self._all()]
         # What was made with other settings does not fit.
-        usual = Counter(one.cepstra.shape[1:] for one in found if len(one)).most_common(1)
-        found = [one for one in found if len(one) and one.cepstra.shape[1:] == usual[0][0]]
+        usual = Counter(one.shape for one in found if len(one)).most_common(1)
+        found = [one for one in found if len(one) and one.shape == usual[0][0]]
         if not found:
             raise UsageError(f"nothing is labelled {classes[0]!r} or {classes[1]!r}; label some passages of each")
         return Examples(
-            cepstra=np.concatenate([one.cepstra for one in found]),
+            summary=np.concatenate([one.summary for one in found]),
+            timing=np.concatenate([one.timing for one in found]),
             present=np.concatenate([one.present for one in found]),
             recording=np.repeat(np.arange(len(found)), [len(one) for one in found]),
             start=np.concatenate([one.start for one in found]),
@@ -146,7 +154,7 @@ class ExampleStore:
             try:
                 found.append(_unpacked(path.read_bytes()))
             except _DAMAGED as error:
-                self._trouble(f"{path.name} is damaged ({error}) and left out")
+                self._trouble(f"{path.name} cannot be used ({error}) and is left out")
                 path.unlink(missing_ok=True)
         return found
 
@@ -180,23 +188,25 @@ def _evenly_of_each(label: NDArray[np.str_], labels: Sequence[str], keep: Counts
     return np.sort(np.concatenate(chosen))
 
 
-def _gathered(passage: Passage, heard: Iterable[Cepstra], kept: Sequence[Stored], segment: int) -> Stored:
+def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], segment: int) -> Stored:
     """The labelled segments of a passage: what is heard of it, and what was stored of it under other labels."""
-    rows: dict[int, tuple[Samples, Mask]] = {
-        int(start): (cepstra, present)
+    rows: dict[int, tuple[Samples, Samples, Mask]] = {
+        int(start): (summary, timing, present)
         for one in kept
-        for start, cepstra, present in zip(one.start, one.cepstra, one.present, strict=True)
+        for start, summary, timing, present in zip(one.start, one.summary, one.timing, one.present, strict=True)
     }
-    rows |= {fact.span.start: (fact.values.reshape(len(fact.values), -1), fact.present) for fact in heard}
+    rows |= {fact.span.start: (fact.summary, fact.timing, fact.present) for fact in heard}
     labels = {start: passage.label_of(start, start + segment) for start in sorted(rows)}
     starts = [start for start, label in labels.items() if label is not None]
-    cepstra = np.array([rows[start][0] for start in starts], np.float32)
+    summary, timing = (np.array([rows[start][view] for start in starts], np.float32) for view in (0, 1))
+    content = summary.tobytes() + timing.tobytes() + passage.name.encode()
     return Stored(
         passage=passage,
         reference=False,
-        fingerprint=hashlib.sha256(cepstra.tobytes() + passage.name.encode()).hexdigest(),
-        cepstra=cepstra,
-        present=np.array([rows[start][1] for start in starts], np.bool_),
+        fingerprint=hashlib.sha256(content).hexdigest(),
+        summary=summary,
+        timing=timing,
+        present=np.array([rows[start][2] for start in starts], np.bool_),
         start=np.array(starts, np.int64),
         label=np.array([labels[start] for start in starts], np.str_),
     )
@@ -228,18 +238,17 @@ def _packed(stored: Stored) -> bytes:
         packed,
         allow_pickle=False,
         note=np.array(json.dumps(note)),
-        cepstra=stored.cepstra,
-        present=stored.present,
-        start=stored.start,
-        label=stored.label,
+        **{name: getattr(stored, name) for name in _ROWS},
     )
     return packed.getvalue()
 
 
 def _unpacked(content: bytes) -> Stored:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        if "cepstra" in arrays.files:
+            raise ValueError("an earlier version stored it")
         note = json.loads(str(arrays["note"]))
-        rows = {name: arrays[name] for name in ("cepstra", "present", "start", "label")}
+        rows = {name: arrays[name] for name in _ROWS}
     stretches = tuple(Stretch(int(start), int(stop), str(label)) for start, stop, label in note["stretches"])
     if len({len(row) for row in rows.values()}) != 1:
         raise ValueError("its arrays differ in length")

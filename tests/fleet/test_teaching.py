@@ -276,7 +276,7 @@ def test_pieces_of_one_recording_are_in_one_fold(n_folds):
         recording = np.repeat(np.arange(len(wholes)), 2)
         of = np.array(wholes)[recording]
         nothing = np.zeros((len(recording), 1, 1), np.float32)
-        examples = Examples(nothing, nothing[:, :, 0] == 0, recording, recording, of % 2, notes, ("a", "b"))
+        examples = Examples(nothing, nothing, nothing[:, :, 0] == 0, recording, recording, of % 2, notes, ("a", "b"))
         folds = folds_of(examples, n_folds=n_folds, seed=0)
         assert all(len(set(folds[of == whole])) == 1 for whole in range(8))
         assert folds.max() > 0
@@ -287,7 +287,7 @@ def test_two_pieces_of_one_recording_are_not_two_recordings():
     """A class that was heard in one recording only cannot be judged by another."""
     notes = tuple(RecordingNote(f"p{n}", {}, 0, (0, 0), str(n), cut_from=f"r{max(n, 1)}") for n in range(4))
     nothing, label = np.zeros((4, 1, 1), np.float32), np.array([0, 0, 1, 1])
-    examples = Examples(nothing, nothing[:, :, 0] == 0, np.arange(4), np.arange(4), label, notes, ("a", "b"))
+    examples = Examples(nothing, nothing, nothing[:, :, 0] == 0, np.arange(4), np.arange(4), label, notes, ("a", "b"))
     with pytest.raises(UsageError, match="must be at least 2"):
         examples.check()
 

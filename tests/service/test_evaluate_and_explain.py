@@ -129,8 +129,8 @@ def test_an_explanation_repeats_the_decision_to_the_last_digit(decisions, model,
     assert "the same to the last digit" in told
     assert f"{event['recording']} from {event['start_sample'] / 4000:g} s" in told
     assert "not used:" in told
-    assert "Most similar training segments" in told
-    assert "What training refused" in told
+    assert "Nearest training segments" in told
+    assert "Segments excluded from training" in told
     assert (tmp_path / "e.png").stat().st_size > 50_000
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.events import Block, Cepstra, RecordingStarted
+from pipeline.events import Block, RecordingStarted, Views
 from pipeline.service.assembly import listening
 from pipeline.service.switching import Hearing
 from pipeline.service.validation import Learning, judge, judge_honestly, learn_validated
 from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, draw_scene
 from pipeline.stages import Chain
-from pipeline.training.examples import Examples, RecordingNote
+from pipeline.training.examples import Examples, RecordingNote, views_of
 from pipeline.training.gate import Gate, scores
 from pipeline.training.model import Model
 from pipeline.workers import ThisProcess
@@ -32,28 +32,26 @@ BAD = range(104, 114)
 """Of those that are new, 42 %, as many of either class."""
 
 
-def heard(number: int, *, stale: bool = False) -> list[Cepstra]:
+def heard(number: int, *, stale: bool = False) -> list[Views]:
     scene = draw_scene(SITE, number, CLASSES[number % 2])
     samples = scene.recorded().samples.copy()
     if stale:
         samples[1] = scene.elsewhere[1]
     chain = Chain(*listening(HEARING.grid, HEARING.settings))
     chain.push(RecordingStarted(str(number), RATE, tuple("1234")))
-    return [fact for fact in chain.push(Block(0, samples, np.ones(4, np.bool_))) if isinstance(fact, Cepstra)]
+    return [fact for fact in chain.push(Block(0, samples, np.ones(4, np.bool_))) if isinstance(fact, Views)]
 
 
 @pytest.fixture(scope="module")
-def sound() -> dict[int, list[Cepstra]]:
+def sound() -> dict[int, list[Views]]:
     return {number: heard(number) for number in (*GIVEN, *NEW, *TEST)}
 
 
-def examples(sound: dict[int, list[Cepstra]], numbers: Collection[int], wrong: Collection[int] = ()) -> Examples:
+def examples(sound: dict[int, list[Views]], numbers: Collection[int], wrong: Collection[int] = ()) -> Examples:
     rows = [(place, number, fact) for place, number in enumerate(numbers) for fact in sound[number]]
     return Examples(
-        cepstra=np.stack([fact.values.reshape(4, -1) for *_, fact in rows]),
-        present=np.stack([fact.present for *_, fact in rows]),
+        **views_of([fact for *_, fact in rows]),
         recording=np.array([place for place, *_ in rows]),
-        start=np.array([fact.span.start for *_, fact in rows]),
         label=np.array([number % 2 ^ (number in wrong) for _, number, _ in rows]),
         recordings=tuple(
             RecordingNote(f"p{n}@0", {}, SITE.length, (0, SITE.length), f"{n}", n in GIVEN) for n in numbers

@@ -154,8 +154,9 @@ def test_gain_is_compared_with_the_array():
 def decision(p_values: list[float], *, start: int = 0) -> Decision:
     everybody, numbers = np.ones(4, np.bool_), np.array(p_values)
     span = Span(start, start + RATE)
-    features = Features(span, span, np.zeros((4, 2), np.float32), everybody, everybody)
-    screened = Screened(features, numbers, numbers, numbers, ~everybody)
+    nothing = np.zeros((4, 2), np.float32)
+    features = Features(span, span, nothing, nothing, everybody, everybody)
+    screened = Screened(features, numbers, numbers, numbers, numbers, ~everybody)
     verdicts = Verdicts(screened, np.zeros(4), np.zeros(4))
     outcome = Outcome("human", 0.9, 2.0)
     return Decision(verdicts, outcome, np.ones(4), (Role.USED,) * 4, (outcome,) * 4)

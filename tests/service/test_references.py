@@ -51,15 +51,15 @@ def learned_from_simulation(learned: Model, finder: ReferenceSounds) -> Referenc
     """As if the first segment of the model were one of a simulated site."""
     site = simulated_site(finder._settings)
     heard, _ = from_simulation(site, classes=learned.classes).hear("starter-002")
-    (features,) = Projection(learned.means, learned.axes).push(heard.cepstra[3])
-    index = int(np.flatnonzero(np.isfinite(learned.screen.own).all(axis=1))[0])
-    remembered, start = learned.screen.features.copy(), learned.memory.start.copy()
-    remembered[:, :, index], start[index] = features.values, features.span.start
+    (features,) = Projection(learned.summary, learned.timing).push(heard.segments[3])
+    index = int(np.flatnonzero(np.isfinite(learned.reference.distances).all(axis=1))[0])
+    remembered, start = learned.reference.features.copy(), learned.memory.start.copy()
+    remembered[:, :, index], start[index] = features.summary, features.span.start
     notes = json.loads(json.dumps(learned.notes))
     notes["recordings"][learned.memory.recording[index]]["recording"] = "starter-002@0"
     model = replace(
         learned,
-        screen=replace(learned.screen, features=remembered),
+        reference=replace(learned.reference, features=remembered),
         memory=replace(learned.memory, start=start),
         notes=notes,
     )
@@ -79,7 +79,7 @@ def test_a_simulated_site_is_heard_again(sounds, model):
 
 def test_another_site_is_not_taken_for_the_one_that_was_learned_from(sounds, model):
     reference = learned_from_simulation(Model.load(model), sounds(SITE.format(3)))
-    with pytest.raises(NotFound, match="starter-002 sounds otherwise by now"):
+    with pytest.raises(NotFound, match=r"starter-002 differs from the sound that model .* was trained on"):
         sounds(SITE.format(4)).samples(reference)
 
 

@@ -157,7 +157,7 @@ def test_a_masked_sensor_has_no_say_and_the_others_keep_their_places(decisions, 
         assert b["roles"][1] == "off"
         if a["window_start_sample"] == b["window_start_sample"]:
             assert a["margins"] == b["margins"]
-            assert a["p_own"] == b["p_own"]
+            assert a["p_known"] == b["p_known"]
     assert out.read_bytes() == decisions.read_bytes()
 
 

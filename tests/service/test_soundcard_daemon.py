@@ -30,7 +30,8 @@ def test_what_a_sound_card_hears_is_stored_bit_by_bit(card, tmp_path):
     """
     source = 'kind = "soundcard"\ndevice = "array"\ntick = "0.2 s"'
     config = settings(tmp_path, model=None, rate_hz=RATE, source=source)
-    heard = numbered(60)
+    # No more than the queue of five seconds holds: a daemon that is kept waiting loses nothing.
+    heard = numbered(48)
     with Running(config, environment={"ALSA_CONFIG_PATH": str(card.conf)}) as daemon:
         card.feed(heard)
         daemon.until(lambda event: event["type"] == "tick" and event["start_sample"] >= 40 * PERIOD)

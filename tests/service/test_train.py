@@ -42,6 +42,7 @@ def test_a_model_says_where_it_comes_from(model):
     found = json.loads((model / "model.json").read_text())["metadata"]
     notes = found["notes"]
     assert found["grid"]["rate_hz"] == 4000
+    assert found["hearing"]["features"] == "views"
     assert found["classes"] == ["human", "human_animal"]
     assert notes["versions"]["numpy"] == np.__version__
     assert len(notes["contamination"]) == len(notes["refused"]) == 4
@@ -60,7 +61,7 @@ def test_nothing_is_validated_on_the_recording_it_was_trained_on(counts, folds):
     label = np.repeat([0, 1], counts)[recording]
     notes = tuple(RecordingNote(str(n), {}, 0, (0, 0), str(n)) for n in range(sum(counts)))
     nothing = np.zeros((len(recording), 1, 1), np.float32)
-    examples = Examples(nothing, nothing[:, :, 0] == 0, recording, recording, label, notes, ("a", "b"))
+    examples = Examples(nothing, nothing, nothing[:, :, 0] == 0, recording, recording, label, notes, ("a", "b"))
     found = folds_of(examples, n_folds=folds, seed=0)
     if folds == 0 or min(counts) == 2:
         assert (found == -1).all()
@@ -196,7 +197,14 @@ def test_a_broken_recording_is_named_and_left_out(tmp_path):
         ("machine1.basis", lambda array: array[:, :2]),
         ("machine1.scalars", lambda array: np.append(array, 1.0)),
         ("combined.slopes", lambda array: array * np.nan),
-        ("axes", lambda array: array.astype(str)),
+        ("summary.axes", lambda array: array.astype(str)),
+        ("summary.scales", lambda array: array[1:]),
+        ("timing.axes", lambda array: array[:, :, 1:]),
+        ("timing.limits", lambda array: array[:, None]),
+        ("reference.features", lambda array: array[:, 1:]),
+        ("reference.distances", lambda array: array[1:]),
+        ("typical", lambda array: array[:1]),
+        ("expectation.maps", lambda array: array[:, :1]),
         ("memory.recording", lambda array: array + 100),
     ],
 )
@@ -206,6 +214,20 @@ def test_arrays_that_do_not_fit_each_other_are_not_loaded(name, damage, model, t
     write_archive(tmp_path / "m", archive.metadata, archive.arrays | {name: damage(archive.arrays[name])})
     with pytest.raises(ModelError, match="lacks a part of a model"):
         Model.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("part", ["combined.", "expectation."])
+def test_a_classifier_of_all_sensors_comes_with_what_to_expect_of_missing_ones(part, model, tmp_path):
+    """Neither is of use without the other; without both, votes are left."""
+    archive = read_archive(model)
+    left = {name: array for name, array in archive.arrays.items() if not name.startswith(part)}
+    write_archive(tmp_path / "m", archive.metadata, left)
+    with pytest.raises(ModelError, match="lacks a part of a model"):
+        Model.load(tmp_path / "m")
+    neither = {name: array for name, array in left.items() if not name.startswith(("combined.", "expectation."))}
+    write_archive(tmp_path / "n", archive.metadata, neither)
+    with pytest.raises(ModelError, match="fuse by votes"):
+        _ = Model.load(tmp_path / "n").combined_features
 
 
 def test_what_the_json_says_is_sealed_too(model, tmp_path):

@@ -108,14 +108,15 @@ def test_a_truncated_or_missing_file_is_named(tmp_path, name, keep):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "has the format 2, this version reads 1; use the version of gemmed that made it"),
-        ({"format": None}, "has the format None"),
+        ({"format": 1}, "has model format 1, this version reads 2; train it again: gemmed train .* --model .*m-2"),
+        ({"format": 3}, "has model format 3, this version reads 2"),
+        ({"format": None}, "has model format None"),
         ({"kind": "other"}, "does not describe a gemmed model"),
         ({"sha256": {}}, "is incomplete"),
         ({"metadata": 3}, "is incomplete"),
     ],
 )
-def test_foreign_and_newer_models_are_refused(tmp_path, change, message):
+def test_foreign_older_and_newer_models_are_refused(tmp_path, change, message):
     """By what they say of themselves."""
     write_archive(tmp_path / "m", METADATA, ARRAYS)
     described = json.loads((tmp_path / "m" / "model.json").read_text())

@@ -14,8 +14,9 @@ def decision(start: int, label: str | None, p_values, *, length: int = 100) -> D
     n = len(p_values)
     there, numbers = np.ones(n, np.bool_), np.zeros(n)
     span = Span(start, start + length)
-    features = Features(span, span, np.zeros((n, 1), np.float32), there, there)
-    screened = Screened(features, numbers, numbers, np.array(p_values, float), ~there)
+    nothing = np.zeros((n, 1), np.float32)
+    features = Features(span, span, nothing, nothing, there, there)
+    screened = Screened(features, numbers, numbers, np.array(p_values, float), numbers, ~there)
     outcome = Outcome(label, None, None)
     return Decision(Verdicts(screened, numbers, numbers), outcome, numbers, (Role.USED,) * n, (outcome,) * n)
 

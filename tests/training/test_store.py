@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import SourceError, UsageError
-from pipeline.events import Cepstra, Span
+from pipeline.events import Span, Views
 from pipeline.training.passages import Passage, Stretch
 from pipeline.training.store import ExampleStore, balanced
 
@@ -16,22 +18,23 @@ SEGMENT, STRIDE = 100, 50
 CLASSES = ("human", "human_animal")
 
 
-def cepstra(start: int) -> Cepstra:
-    """A segment that carries its own place."""
+def views(start: int) -> Views:
+    """A segment that carries its own place, and in its timing the negative of it."""
     span = Span(start, start + SEGMENT)
     everyone = np.ones(2, np.bool_)
-    return Cepstra(span, span, np.full((2, 3, 2), start, np.float32), everyone, everyone)
+    summary, timing = np.full((2, 6), start, np.float32), np.full((2, 4), -start, np.float32)
+    return Views(span, span, summary, timing, everyone, everyone)
 
 
-def hear(passage: Passage) -> list[Cepstra]:
-    return [cepstra(start) for start in range(passage.start, passage.stop - SEGMENT + 1, STRIDE)]
+def hear(passage: Passage) -> list[Views]:
+    return [views(start) for start in range(passage.start, passage.stop - SEGMENT + 1, STRIDE)]
 
 
 def passage(start: int, stop: int, label: str = "human", recording: str = "night") -> Passage:
     return Passage(recording, (Stretch(start, stop, label),))
 
 
-def deaf(passage: Passage) -> list[Cepstra]:
+def deaf(passage: Passage) -> list[Views]:
     raise SourceError("the sound is gone")
 
 
@@ -70,7 +73,10 @@ def test_what_is_labelled_is_learned_from(tmp_path):
     loaded = examples.load(CLASSES)
     assert loaded.start.tolist() == [0, 50, 100, 250, 300]
     assert loaded.label.tolist() == [0, 0, 0, 1, 1]
-    assert (loaded.cepstra == loaded.start[:, None, None]).all()
+    assert loaded.summary.shape == (5, 2, 6)
+    assert (loaded.summary == loaded.start[:, None, None]).all()
+    assert loaded.timing.shape == (5, 2, 4)
+    assert (loaded.timing == -loaded.start[:, None, None]).all()
     (note,) = loaded.recordings
     assert note.name == "night@0"
     assert note.label_counts == {"human": 3, "human_animal": 2}
@@ -85,7 +91,7 @@ def test_nothing_is_heard_twice(tmp_path):
 
 
 def test_a_corrected_label_replaces_the_examples_also_without_their_sound(tmp_path):
-    """Cepstra of the segments are kept; their labels are the new ones."""
+    """Views of the segments are kept; their labels are the new ones."""
     examples = store(tmp_path)
     examples.update([passage(0, 300), passage(900, 1200)], hear, segment=SEGMENT, labelled={"night"})
     corrected = [passage(0, 300, "human_animal"), passage(900, 1100)]
@@ -94,6 +100,8 @@ def test_a_corrected_label_replaces_the_examples_also_without_their_sound(tmp_pa
     assert dict(zip(loaded.start.tolist(), loaded.label.tolist(), strict=True)) == (
         dict.fromkeys(range(0, 250, 50), 1) | dict.fromkeys([900, 950, 1000], 0)
     )
+    assert (loaded.summary == loaded.start[:, None, None]).all()
+    assert (loaded.timing == -loaded.start[:, None, None]).all()
 
 
 def test_a_label_that_is_taken_back_takes_the_examples_with_it(tmp_path):
@@ -141,6 +149,17 @@ def test_the_store_is_bounded_and_evenly_thinned(tmp_path):
     assert {note.name: note.fingerprint for note in examples.load(CLASSES).recordings} == before
 
 
+def test_what_was_made_with_other_settings_is_left_out(tmp_path):
+    """A segment with another number of values in either view does not fit among the others."""
+    examples = store(tmp_path)
+    examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
+    for name, wider in (("evening", ("summary",)), ("morning", ("timing",))):
+        given = passage(0, 300, recording=name)
+        other = [replace(one, **{view: np.zeros((2, 9), np.float32) for view in wider}) for one in hear(given)]
+        examples.add_reference(given, other[:2], segment=SEGMENT)
+    assert [note.name for note in examples.load(CLASSES).recordings] == ["night@0"]
+
+
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:300] + b"\xff" + b[301:]])
 def test_a_damaged_file_is_told_left_out_and_made_again(damage, tmp_path):
     """Half of it, nothing of it, one byte of it."""
@@ -151,7 +170,23 @@ def test_a_damaged_file_is_told_left_out_and_made_again(damage, tmp_path):
     victim = sorted((tmp_path / "examples").glob("*.npz"))[0]
     victim.write_bytes(damage(victim.read_bytes()))
     assert len(examples.load(CLASSES).recordings) == 1
-    assert f"{victim.name} is damaged" in troubles[0]
+    assert f"{victim.name} cannot be used" in troubles[0]
+    assert examples.update(wanted, hear, segment=SEGMENT, labelled={"night"}) == 1
+    assert len(examples.load(CLASSES).recordings) == 2
+
+
+def test_a_file_of_an_earlier_version_is_made_again_from_its_sound(tmp_path):
+    """It holds flattened cepstra instead of the two views."""
+    troubles: list[str] = []
+    examples = ExampleStore(tmp_path / "examples", most_segments=1000, trouble=troubles.append)
+    wanted = [passage(0, 300), passage(900, 1200)]
+    examples.update(wanted, hear, segment=SEGMENT, labelled={"night"})
+    old = sorted((tmp_path / "examples").glob("*.npz"))[0]
+    with np.load(old) as arrays:
+        rows = {name: arrays[name] for name in ("note", "present", "start", "label")}
+    np.savez(old, cepstra=np.zeros((len(rows["start"]), 2, 1950), np.float32), **rows)
+    assert len(examples.load(CLASSES).recordings) == 1
+    assert troubles == [f"{old.name} cannot be used (an earlier version stored it) and is left out"]
     assert examples.update(wanted, hear, segment=SEGMENT, labelled={"night"}) == 1
     assert len(examples.load(CLASSES).recordings) == 2
 

@@ -99,6 +99,27 @@ def test_an_explanation_finds_what_was_decided_by(dashboard, model):
             assert contributions == pytest.approx(one["event"]["fused_log_odds"], abs=1e-4)
 
 
+def test_an_explanation_names_values_rhythm_and_p_values(dashboard, model):
+    learned = Model.load(model)
+    for number in explainable(dashboard, 20):
+        told = explanation(dashboard, number)
+        assert told["why_no_values"] is None
+        assert told["rhythm"]["is_clear"] == told["rhythm"]["words"].startswith("steps at ")
+        for s, own in enumerate(told["sensors"]):
+            assert own["p_known"] == told["event"]["p_known"][s]
+            if own["role"] == "absent":
+                assert (own["values"], own["median_log_odds"], own["fault"], own["known"]) == ([], None, None, None)
+                continue
+            effects = [abs(value["log_odds"]) for value in own["values"]]
+            assert effects == sorted(effects, reverse=True)
+            assert all(value["supports"] == learned.classes[value["log_odds"] > 0] for value in own["values"])
+            assert len(own["groups"]) == 6
+            assert own["known"].startswith(
+                "unlike every class (p " if own["p_known"] <= told["alpha"] else "fits the classes (p "
+            )
+            assert own["fault"].startswith("sensor fault" if own["p_value"] <= told["alpha"] else "no sensor fault")
+
+
 def test_what_cannot_be_explained_is_said_in_words(dashboard):
     with dashboard.journal() as journal:
         other = next(journal.events(types=["recording_started"])).id
@@ -116,6 +137,8 @@ def test_what_cannot_be_explained_is_said_in_words(dashboard):
     assert told["same"] is None
     assert "not kept" in told["why_not"]
     assert all(say["nearest"] == [] and say["contribution"] is not None for say in told["sensors"])
+    assert told["rhythm"] is None
+    assert all(say["values"] == [] and say["known"] for say in told["sensors"] if say["p_known"] is not None)
 
 
 def test_a_reference_that_was_heard_here_can_be_heard_again(dashboard, model, tmp_path):
@@ -204,6 +227,18 @@ def test_the_page_shows_a_decision_with_its_neighbours(page, dashboard):
     shown = page.locator(".neighbours figure").count()
     assert shown == 1 + len(told["sensors"][0]["nearest"]) + (told["sensors"][0]["nearest_refused"] is not None)
     page.wait_for_selector(".neighbours figure:first-child canvas")
+    assert f"Rhythm of the array: {told['rhythm']['words']}." in page.inner_text(".rhythm")
+    if values := told["sensors"][0]["values"]:
+        rows = page.locator(".values > table tbody tr")
+        assert rows.count() == len(values)
+        assert values[0]["name"] in rows.first.inner_text()
+        assert page.locator(".values details tbody tr").count() == 6
+    for near, shown in zip(
+        told["sensors"][0]["nearest"], page.locator(".neighbours figcaption").all()[1:], strict=False
+    ):
+        if told["sensors"][0]["nearest_refused"] is None:
+            assert f"distance {near['distance']:.2f}" in shown.inner_text()
+            assert near["label"].replace("_", " ") in shown.inner_text()
     for silent in page.locator(".neighbours figure:not(:first-child) .missing").all():
         assert "heard elsewhere" in silent.inner_text()
 

@@ -1,4 +1,4 @@
-"""Why a decision is what it is: who was believed, and which sound of the past each sensor is most like."""
+"""Explanations of decisions: part of each sensor, values that support a class, rhythm, nearest training segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pipeline.errors import GemmedError, NotFound, UsageError
 from pipeline.service.assembly import Choices, loaded
 from pipeline.service.explain import WHY, Explained, contribution, contributions_are
 from pipeline.service.explain_stored import causes_at, explain_stored
+from pipeline.service.reasons import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
 from pipeline.service.references import Reference, ReferenceSounds
+from pipeline.service.rhythm import rhythm_in_words
 from pipeline.sinks.journal import Journal, Stored
 from pipeline.sinks.sound import SoundStore
 from pipeline.training.model import Model
@@ -29,61 +31,105 @@ _NEAREST = 3
 
 
 class Outcome(BaseModel):
-    """What is decided, or why nothing."""
+    """A decision, or the reason for none."""
 
     label: str | None
     probability: float | None
     reason: str | None
 
 
-class Neighbour(BaseModel):
-    """A segment that the model was learned from, or refused to learn from."""
+class Neighbor(BaseModel):
+    """A training segment, or one that training excluded."""
 
-    index: int = Field(description="Among the segments of the model: /api/v1/references/{model}/{index}/sound.")
+    index: int = Field(description="Place in the model: /api/v1/references/{model}/{index}/sound.")
     recording: str
     start_sample: int
     seconds: float
     label: str | None
-    distance: float = Field(description="Of its features to those of the segment; 0 is the same sound.")
-    refused: str | None = Field(description="Why training did not learn from it.")
-    sound: str | None = Field(description="Where to hear it.")
-    why_silent: str | None = Field(description="Why it cannot be heard.")
+    distance: float = Field(description="Euclidean distance of the summary's components; 0 is the same sound.")
+    refused: str | None = Field(description="Reason for which training excluded it.")
+    sound: str | None = Field(description="Address of its sound.")
+    why_silent: str | None = Field(description="Reason for which its sound is not available.")
 
 
-class Say(BaseModel):
-    """What one sensor had to say."""
+class Value(BaseModel):
+    """A value of a sensor's summary and its effect on the sensor's log-odds."""
+
+    name: str = Field(description="Such as: modulation of c0 at 1 to 3 Hz (loudness rhythm).")
+    unit: str = Field(description="Unit of the value and of the typical values: dB or ln dB².")
+    value: float
+    typical: list[float | None] = Field(description="Median of the training segments of either class at this sensor.")
+    log_odds: float = Field(
+        description="Log-odds of the segment minus log-odds with this value at the sensor's training median."
+    )
+    supports: str = Field(description="The class that the value supports: the second if log_odds is positive.")
+
+
+class ValueGroup(BaseModel):
+    """Values of one kind and their common effect on the sensor's log-odds."""
+
+    name: str
+    log_odds: float
+
+
+class Rhythm(BaseModel):
+    """Rate at which the loudness of the segment repeats."""
+
+    words: str = Field(description="Such as: steps at 1.9 per second (autocorrelation 0.54).")
+    is_clear: bool = Field(description="Whether the autocorrelation is high enough to claim a rhythm.")
+    rate_hz: float | None = Field(description="Strongest repetition rate between 0.7 and 6 Hz.")
+    strength: float | None = Field(description="Autocorrelation at the period, 0 to 1.")
+
+
+class SensorExplanation(BaseModel):
+    """The part of one sensor in a decision."""
 
     sensor: int
     role: str
-    why: str = Field(description="Whether it was used, in words, and what was the matter with it.")
+    why: str = Field(description="Whether the sensor was used, in words, and its open causes.")
     causes: list[str]
     weight: float
-    p_value: float | None = Field(description="How usual the segment is; at most alpha, and it is refused.")
-    p_own: float | None = Field(description="The same among what the sensor delivered before.")
-    p_others: float | None = Field(description="The same given what the other sensors delivered just now.")
-    log_odds: float | None = Field(description="What it makes of the segment alone; positive for the second class.")
-    contribution: float | None = Field(description="What it adds to the fused log-odds.")
-    without: Outcome = Field(description="What would be decided without it.")
-    nearest: list[Neighbour]
-    nearest_refused: Neighbour | None = Field(description="If it is nearer than any that was learned from.")
+    p_value: float | None = Field(description="P-value of the timing. Excluded from the vote at alpha or less.")
+    p_own: float | None = Field(description="P-value among past segments of the sensor.")
+    p_others: float | None = Field(description="P-value given the simultaneous segments of the other sensors.")
+    p_known: float | None = Field(
+        default=None, description="P-value of the summary among all training segments; small for an unknown sound."
+    )
+    fault: str | None = Field(default=None, description="p_value in words: no sensor fault (p 0.43).")
+    known: str | None = Field(default=None, description="p_known in words: fits the classes (p 0.43).")
+    log_odds: float | None = Field(description="Log-odds of this sensor alone; positive for the second class.")
+    median_log_odds: float | None = Field(
+        default=None, description="Log-odds of a segment with all values at the sensor's training median."
+    )
+    values: list[Value] = Field(default=[], description="Values with the largest effect on log_odds, largest first.")
+    groups: list[ValueGroup] = Field(default=[], description="Effects of all values of a kind.")
+    contribution: float | None = Field(description="Part of the fused log-odds.")
+    without: Outcome = Field(description="Decision without this sensor.")
+    nearest: list[Neighbor]
+    nearest_refused: Neighbor | None = Field(description="Nearest excluded segment, if nearer than all references.")
 
 
 class Explanation(BaseModel):
-    """A decision and all that speaks for it."""
+    """A decision and the evidence for it."""
 
     event: Event
     alpha: float
-    classes: list[str] | None = Field(description="The first, then the second; none if the model is not kept.")
-    contributions_are: str | None = Field(description="Contributions to the log-odds, or opinions of each sensor.")
-    same: bool | None = Field(description="Whether the p-values, made again from the sound, are those of the event.")
-    trained_on: bool | None = Field(description="Whether the model was learned from this very sound.")
-    why_not: str | None = Field(description="Why there are no neighbours.")
-    sensors: list[Say]
+    classes: list[str] | None = Field(description="The first class, then the second; none if the model was deleted.")
+    contributions_are: str | None = Field(description="What contribution is: contribution, or own log-odds.")
+    same: bool | None = Field(description="Whether the p-values, recomputed from the sound, equal those of the event.")
+    trained_on: bool | None = Field(description="Whether the segment is a training segment of the model.")
+    rhythm: Rhythm | None = Field(default=None, description="Rhythm of the sensors that were used.")
+    sound: str | None = Field(
+        default=None, description="In words, at how many of the sensors that were used the sound is unlike every class."
+    )
+    why_no_values: str | None = Field(default=None, description="Reason for which no values are named.")
+    why_not: str | None = Field(description="Reason for which there is neither rhythm, values nor neighbors.")
+    sensors: list[SensorExplanation]
 
 
 @router.get("/events/{number}/explanation")
 def explanation(context: TheContext, number: EventId) -> Explanation:
-    """Why a decision is what it is, by its id."""
+    """Explain a decision, by its id."""
     with context.reading() as journal:
         event = _decision(journal, number)
         sound = SoundStore(context.state.sound, journal)
@@ -98,9 +144,12 @@ def explanation(context: TheContext, number: EventId) -> Explanation:
             contributions_are=contributions_are(choices) if model else None,
             same=explained.same if explained else None,
             trained_on=explained.trained_on if explained else None,
+            rhythm=_rhythm(explained) if explained else None,
+            sound=explained.sound if explained else None,
+            why_no_values=NO_SUMMARY if model and not has_summary(model) else None,
             why_not=why_not,
             sensors=[
-                _say(event, s, [str(one) for one in causes.get(s, ())], model, choices, explained, finder)
+                _sensor(event, s, [str(one) for one in causes.get(s, ())], model, choices, explained, finder)
                 for s in range(len(event.body["roles"]))
             ],
         )
@@ -111,7 +160,7 @@ def _decision(journal: Journal, number: int) -> Stored:
     if event is None:
         raise NotFound(f"there is no event {number}; /api/v1/events lists them")
     if event.type != "decision":
-        raise UsageError(f"event {number} is a {event.type}; only decisions are explained, give the id of one")
+        raise UsageError(f"event {number} is a {event.type}; only decisions can be explained, use the id of one")
     return event
 
 
@@ -125,7 +174,7 @@ def _choices(journal: Journal, event: Stored) -> Choices:
 def _explained(
     context: Context, event: Stored, journal: Journal, sound: SoundStore
 ) -> tuple[Model | None, Explained | None, str | None]:
-    """As much as can be found; and why it is not more."""
+    """Return the model and the explanation as far as they are available, and the reason if not."""
     try:
         model = _model(context, event.body["model"])
     except GemmedError as error:
@@ -136,7 +185,7 @@ def _explained(
         return model, None, str(error)
 
 
-def _say(
+def _sensor(
     event: Stored,
     s: int,
     causes: list[str],
@@ -144,16 +193,18 @@ def _say(
     choices: Choices,
     explained: Explained | None,
     finder: ReferenceSounds,
-) -> Say:
+) -> SensorExplanation:
     body = event.body
     weights, log_odds = (np.array(body[name], np.float64) for name in ("weights", "log_odds"))
     why = next(words for role, words in WHY.items() if role == body["roles"][s])
-    nearest: list[Neighbour] = []
-    refused: list[Neighbour] = []
+    p_known = body.get("p_known", [None] * (s + 1))[s]  # events of earlier versions have none
+    nearest: list[Neighbor] = []
+    refused: list[Neighbor] = []
+    reasons = explained.reasons(s) if explained is not None else None
     if explained is not None and explained.decision.features.present[s]:
-        nearest = _neighbours(*explained.neighbours(s, _NEAREST), None, explained, finder)
-        refused = _neighbours(*explained.refused_neighbour(s), explained, finder)
-    return Say(
+        nearest = _neighbors(*explained.neighbors(s, _NEAREST), None, explained, finder)
+        refused = _neighbors(*explained.refused_neighbor(s), explained, finder)
+    return SensorExplanation(
         sensor=s + 1,
         role=body["roles"][s],
         why=f"{why} ({', '.join(causes)})" if causes else why,
@@ -162,7 +213,13 @@ def _say(
         p_value=body["p_values"][s],
         p_own=body["p_own"][s],
         p_others=body["p_others"][s],
+        p_known=p_known,
+        fault=fault_in_words(_number(body["p_values"][s]), choices.alpha),
+        known=known_in_words(_number(p_known), choices.alpha),
         log_odds=body["log_odds"][s],
+        median_log_odds=round(reasons.neutral, 6) if reasons else None,
+        values=[_value(one) for one in reasons.values] if reasons else [],
+        groups=[ValueGroup(name=name, log_odds=round(x, 6)) for name, x in reasons.groups.items()] if reasons else [],
         contribution=round(contribution(model, choices, weights, log_odds, s), 6) if model else None,
         without=Outcome(**body["without"][s]),
         nearest=nearest,
@@ -170,15 +227,40 @@ def _say(
     )
 
 
-def _neighbours(
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _value(reason: Reason) -> Value:
+    return Value(
+        name=reason.name,
+        unit=reason.unit,
+        value=round(reason.value, 4),
+        typical=[None if one is None else round(one, 4) for one in reason.typical],
+        log_odds=round(reason.log_odds, 6),
+        supports=reason.supports,
+    )
+
+
+def _rhythm(explained: Explained) -> Rhythm:
+    found = explained.rhythm
+    return Rhythm(
+        words=rhythm_in_words(found),
+        is_clear=found is not None and found.is_clear,
+        rate_hz=round(found.rate_hz, 3) if found else None,
+        strength=round(found.strength, 4) if found else None,
+    )
+
+
+def _neighbors(
     places: np.ndarray, distances: np.ndarray, refused: str | None, explained: Explained, finder: ReferenceSounds
-) -> list[Neighbour]:
+) -> list[Neighbor]:
     found = []
     for place, distance in zip(places.tolist(), distances.tolist(), strict=True):
         reference = Reference(explained.model, place)
         why = finder.why_silent(reference)
         found.append(
-            Neighbour(
+            Neighbor(
                 index=place,
                 recording=reference.recording,
                 start_sample=reference.start,
@@ -193,26 +275,26 @@ def _neighbours(
     return found
 
 
-ModelName = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="The name of a model.")]
-Index = Annotated[int, Path(ge=0, le=10**6, description="One of the segments that it was learned from.")]
+ModelName = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="Name of a model.")]
+Index = Annotated[int, Path(ge=0, le=10**6, description="Place of a training segment in the model.")]
 
 
 @router.get("/references/{model}/{index}/sound", response_class=Response, responses=WAV)
 def reference_sound(context: TheContext, model: ModelName, index: Index, sensor: Sensor = None) -> Response:
-    """A segment that a model was learned from as WAV, as loud as it can be."""
+    """Return a training segment of a model as WAV, normalized to full scale."""
     return wav(as_wav(_stretch(context, model, index), sensor, normalise=True), lasting=True)
 
 
 @router.get("/references/{model}/{index}/spectrogram")
 def reference_spectrogram(context: TheContext, model: ModelName, index: Index, sensor: Sensor = None) -> Spectrogram:
-    """The same as a picture."""
+    """Return the spectrogram of a training segment of a model."""
     return as_spectrogram(_stretch(context, model, index), sensor)
 
 
 def _stretch(context: Context, name: str, index: int) -> Stretch:
     model = _model(context, name)
     if index >= len(model.memory.start):
-        raise NotFound(f"model {name} was learned from {len(model.memory.start)} segments; there is no {index}")
+        raise NotFound(f"model {name} has no segment {index}; use 0 to {len(model.memory.start) - 1}")
     reference = Reference(model, index)
     with context.reading() as journal:
         finder = ReferenceSounds(context.settings, journal, SoundStore(context.state.sound, journal))
@@ -223,5 +305,5 @@ def _stretch(context: Context, name: str, index: int) -> Stretch:
 def _model(context: Context, name: str) -> Model:
     directory = context.state.models / name
     if not directory.is_dir():
-        raise NotFound(f"model {name} is not kept (any more); /api/v1/models lists those that are")
+        raise NotFound(f"model {name} is not stored here; /api/v1/models lists those that are")
     return loaded(directory)

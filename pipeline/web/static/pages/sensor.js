@@ -21,7 +21,7 @@ const AGAIN_MS = 3000;
 export async function show(root, text) {
   const number = Number(text);
   const now = el("section.card.live", { "aria-label": "Now" });
-  const why = el("section.card", { "aria-label": "Why it is believed or not" });
+  const why = el("section.card", { "aria-label": "Explanation of a decision" });
   const past = el("section.card", { "aria-label": "History" });
   let found = await get(`/sensors/${number}`);
   const stand = () => replace(now, state(found));
@@ -87,7 +87,7 @@ function explain(box, number, last) {
   const form = el("form.row", { onsubmit: (submitted) => { submitted.preventDefault(); remember(number, input.value); look(input.value); } },
     el("label", { for: "event" }, "Decision"), input, el("button", { type: "submit" }, "Explain"),
     el("button", { type: "button", onclick: newest }, "The last one"));
-  replace(box, el("div.head", {}, el("h2", {}, "Why it is believed, or not"), form), told);
+  replace(box, el("div.head", {}, el("h2", {}, "Explanation of a decision"), form), told);
   if (asked ?? last) look(asked ?? last);
   else replace(told, empty("No decision can be explained yet", "That takes a model that decides, and its sound, which must be kept (storage.sound)."));
 }
