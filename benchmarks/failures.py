@@ -2,9 +2,10 @@
 
 Run: python -m benchmarks.failures [--quick]
 
-Every scene is simulated once and recorded by healthy sensors, then with each failure from beginning to end. Accuracy is
-that of the sign of the fused log-odds, without abstention; where no sensor is believed, the decision counts as wrong.
-Losses are paired by scene, and their standard errors take recordings as the independent units.
+Every scene is simulated once and recorded by healthy sensors, then with each failure from beginning to end; two
+sensors that replay one moment begin to do so after 6 s, for without a past nothing tells which pair is right.
+Accuracy is that of the sign of the fused log-odds, without abstention; where no sensor is believed, the decision counts
+as wrong. Losses are paired by scene, and their standard errors take recordings as the independent units.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,15 +23,15 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks.report import finish, show
-from pipeline.events import Block, Cepstra, Decision, Mask, Numbers, RecordingStarted, Samples
+from pipeline.events import Block, Decision, Mask, Numbers, RecordingStarted, Samples, Views
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, cepstral_settings, deciding, listening
+from pipeline.service.assembly import Choices, deciding, hearing_settings, listening
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
 from pipeline.simulation.faults import afflict
 from pipeline.simulation.propagation import Floats
 from pipeline.simulation.scene import converted, drawn_label
 from pipeline.stages import Chain
-from pipeline.training.examples import Examples, RecordingNote
+from pipeline.training.examples import Examples, RecordingNote, views_of
 from pipeline.training.learn import learn
 from pipeline.training.metrics import ALPHAS, rate
 from pipeline.training.model import Model
@@ -37,7 +39,7 @@ from pipeline.training.model import Model
 SENSORS = 4
 GRID = Grid(rate_hz=16_000)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
-SETTINGS = cepstral_settings(GRID)
+SETTINGS = hearing_settings(GRID)
 TRAINING_SHARE = 0.1
 """Of the time that every sensor fails, in the set with failures."""
 TARGETS = {1: 2.0, 2: 5.0}
@@ -51,6 +53,13 @@ class Failure:
     kind: str
     sensors: tuple[int, ...]
     faults: tuple[str, ...] = ()
+    onset_seconds: float = 0.0
+    """The sensors are healthy before; only segments after it count."""
+
+    @property
+    def first(self) -> int:
+        """The first segment that counts."""
+        return ceil(self.onset_seconds * GRID.rate_hz / GRID.stride)
 
     @property
     def places(self) -> str:
@@ -61,13 +70,14 @@ class Failure:
 
 
 ONE = [Failure(fault, (sensor,), (fault,)) for fault in FAULTS for sensor in range(SENSORS)]
+ONE_MOMENT = "stale + stale, one moment"
 TWO = [
-    Failure(kind, pair, faults)
+    Failure(kind, pair, faults, 6.0 if kind == ONE_MOMENT else 0.0)
     for kind, faults in {
         "any + any": (),
         "dead + stale": ("dead", "stale"),
         "stale + stale": ("stale", "stale"),
-        "stale + stale, one moment": ("stale", "stale"),
+        ONE_MOMENT: ("stale", "stale"),
         "swapped with each other": ("swapped", "swapped"),
     }.items()
     for pair in combinations(range(SENSORS), 2)
@@ -79,10 +89,11 @@ def afflicted(scene: Scene, failure: Failure) -> Samples:
     seed = (scene.site.seed, scene.number, *failure.sensors, *failure.kind.encode())
     rng = np.random.default_rng(seed)
     faults = failure.faults or tuple(rng.choice(list(FAULTS), len(failure.sensors)))
-    episodes = [
-        Episode(sensor, 0, scene.site.length, str(fault), rng.random(), _partner(failure, sensor, rng), (*seed, sensor))
-        for sensor, fault in zip(failure.sensors, faults, strict=True)
-    ]
+    start = round(failure.onset_seconds * GRID.rate_hz)
+    episodes = []
+    for sensor, fault in zip(failure.sensors, faults, strict=True):
+        severity, partner = rng.random(), _partner(failure, sensor, rng)
+        episodes.append(Episode(sensor, start, scene.site.length, str(fault), severity, partner, (*seed, sensor)))
     if failure.kind != "stale + stale":
         return scene.recorded(episodes).samples
     # The simulator knows one other moment for all sensors, and two sensors that replay it bear each other out.
@@ -104,12 +115,12 @@ def _partner(failure: Failure, sensor: int, rng: np.random.Generator) -> int:
     return int(rng.choice([s for s in range(SENSORS) if s not in failure.sensors]))
 
 
-def heard(samples: Samples) -> list[Cepstra]:
+def heard(samples: Samples) -> list[Views]:
     """The first half of the whole chain, which all models share."""
     chain = Chain(*listening(GRID, SETTINGS))
     facts = chain.push(RecordingStarted("", GRID.rate_hz, tuple("1234")))
     facts += chain.push(Block(0, samples, np.ones(SENSORS, np.bool_)))
-    return [fact for fact in (*facts, *chain.flush()) if isinstance(fact, Cepstra)]
+    return [fact for fact in (*facts, *chain.flush()) if isinstance(fact, Views)]
 
 
 def trained(site: Site, n_recordings: int) -> Model:
@@ -118,10 +129,8 @@ def trained(site: Site, n_recordings: int) -> Model:
     rows = [(n, fact) for n, facts in enumerate(by_recording) for fact in facts]
     numbers = np.array([n for n, _ in rows])
     examples = Examples(
-        cepstra=np.stack([fact.values.reshape(SENSORS, -1) for _, fact in rows]),
-        present=np.stack([fact.present for _, fact in rows]),
+        **views_of([fact for _, fact in rows]),
         recording=numbers,
-        start=np.array([fact.span.start for _, fact in rows]),
         label=numbers % 2,
         recordings=tuple(RecordingNote(str(n), {}, 0, (0, 0), "") for n in range(n_recordings)),
         classes=CLASSES,
@@ -138,11 +147,15 @@ class Judgement:
     """Where there was a sensor to believe."""
     p_values: Numbers  # (segments, sensors)
 
+    def since(self, first: int) -> Judgement:
+        """From a segment on."""
+        return Judgement(self.right[first:], self.believed[first:], self.p_values[first:])
 
-def judged(model: Model, cepstra: Sequence[Cepstra], truth: int) -> Judgement:
+
+def judged(model: Model, views: Sequence[Views], truth: int) -> Judgement:
     """The second half."""
     chain = Chain(*deciding(model, Choices(health=False)))
-    decisions = [fact for one in cepstra for fact in chain.push(one) if isinstance(fact, Decision)]
+    decisions = [fact for one in views for fact in chain.push(one) if isinstance(fact, Decision)]
     log_odds = np.array([one.outcome.log_odds for one in decisions], np.float64)
     return Judgement(
         right=np.where(truth, log_odds > 0, log_odds < 0),
@@ -164,9 +177,9 @@ def experiment(
         truth = number % 2
         scene = draw_scene(site, number, CLASSES[truth])
         for failure in (None, *failures):
-            cepstra = heard(afflicted(scene, failure) if failure else scene.recorded().samples)
+            views = heard(afflicted(scene, failure) if failure else scene.recorded().samples)
             for name, model in models.items():
-                found[name].setdefault(str(failure), []).append(judged(model, cepstra, truth))
+                found[name].setdefault(str(failure), []).append(judged(model, views, truth))
     return found
 
 
@@ -193,7 +206,7 @@ class Cost:
         losses = {one: lost(found, one) for one in failures}
         together = np.mean(list(losses.values()), axis=0)
         worst, per_recording = max(losses.items(), key=lambda item: float(item[1].mean()))
-        runs = [(one, judgement) for one in failures for judgement in found[str(one)]]
+        runs = [(one, judgement.since(one.first)) for one in failures for judgement in found[str(one)]]
         well = {one: [s for s in range(SENSORS) if s not in one.sensors] for one in failures}
         return cls(
             kind=kind,
@@ -223,7 +236,8 @@ class Cost:
 def lost(found: Judgements, failure: Failure) -> Numbers:
     """Points of accuracy, for every recording."""
     pairs = zip(found[str(None)], found[str(failure)], strict=True)
-    return np.array([100 * (healthy.right.mean() - failing.right.mean()) for healthy, failing in pairs])
+    first = failure.first
+    return np.array([100 * (healthy.right[first:].mean() - failing.right[first:].mean()) for healthy, failing in pairs])
 
 
 def standard_error(values: Numbers) -> float:

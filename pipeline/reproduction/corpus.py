@@ -1,4 +1,4 @@
-"""Cepstra of many recordings, made once and kept on disk."""
+"""Features of many recordings, made once and kept on disk."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from rich.console import Console
 
 from pipeline import __version__
 from pipeline.errors import UsageError
-from pipeline.events import Block, Cepstra, RecordingStarted, Samples, Segment, Span
+from pipeline.events import Block, Cepstra, RecordingStarted, Samples, Segment, Span, Views
 from pipeline.files import write_whole
 from pipeline.grid import Grid
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, FaultPlan, Site, record
 from pipeline.simulation.faults import Episode, Moment
 from pipeline.simulation.scene import converted
 from pipeline.sources.files import FileSource, find_recordings
-from pipeline.stages import Chain, Mfcc, Windowing
+from pipeline.stages import Mfcc, Viewing, Windowing
+from pipeline.stages.features import LOWEST_HZ
 from pipeline.training.labels import COLUMNS, read_labels
+from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from pipeline.workers import Engine, progress_bar
 
 Arrays = dict[str, NDArray[Any]]
 
 N_SEGMENTS = 24
 INAUDIBLE = ("polarity", "clock_drift")
-"""Faults that leave the cepstra as they are: nothing that looks at these could find them."""
+"""Faults that leave the features as they are: nothing that looks at these could find them."""
 FAILING_SHARES = (0.03, 0.03, 0.03, 0.45)
 FAULT_SECONDS = 5.0
 
@@ -59,7 +61,7 @@ class Origin(Protocol):
 
     def entries(self) -> list[Entry]: ...
     def settings(self) -> dict[str, Any]:
-        """All that the cepstra depend on."""
+        """All that the features depend on."""
         ...
 
     def measure(self, entry: Entry) -> Arrays:
@@ -94,11 +96,11 @@ class SimulatedSubjects:
         nominal = record(Site(seed=self.seed), number, label=entry.label).samples
         rate_hz = Site(seed=self.seed).rate_hz
         failing = record(Site(seed=self.seed, faults=self._faults()), number, label=entry.label)
-        cepstra = _cepstra(_segments(failing.samples, rate_hz), Mfcc(Grid(rate_hz=rate_hz)))
+        segments = _segments(failing.samples, rate_hz)
         return {
             **_clean_and_loud(nominal, _segments(nominal, rate_hz), rate_hz, entry.name),
-            "failing": _stacked(cepstra),
-            "failed": np.stack([failed_share(failing.episodes, c.window, len(nominal)) for c in cepstra]),
+            "failing": _described(segments, rate_hz),
+            "failed": np.stack([failed_share(failing.episodes, one.window, len(nominal)) for one in segments]),
         }
 
     @staticmethod
@@ -187,14 +189,13 @@ def crackling(samples: Samples, rate_hz: int, name: str) -> Samples:
 
 def _clean_and_loud(samples: Samples, segments: Sequence[Segment], rate_hz: int, name: str) -> Arrays:
     """The loud ones lie in the windows of the clean ones: one failing sensor would not have moved them."""
-    grid = Grid(rate_hz=rate_hz)
     loud = crackling(samples, rate_hz, name)
     noisy = [replace(segment, samples=loud[:, segment.span.start : segment.span.stop]) for segment in segments]
     quiet = replace(segments[0], samples=np.zeros_like(segments[0].samples))
     return {
-        "clean": _stacked(_cepstra(segments, Mfcc(grid))),
-        "loud": _stacked(_cepstra(noisy, Mfcc(grid))),
-        "silence": _stacked(_cepstra([quiet], Mfcc(grid)))[0, 0],
+        "clean": _described(segments, rate_hz),
+        "loud": _described(noisy, rate_hz),
+        "silence": _described([quiet], rate_hz)[0, 0],
     }
 
 
@@ -203,13 +204,31 @@ def _segments(samples: Samples, rate_hz: int) -> list[Segment]:
     return [segment for segment in found[:N_SEGMENTS] if isinstance(segment, Segment)]
 
 
-def _cepstra(segments: Sequence[Segment], mfcc: Mfcc) -> list[Cepstra]:
-    chain = Chain(mfcc)
-    return [cepstra for segment in segments for cepstra in chain.push(segment) if isinstance(cepstra, Cepstra)]
+def _described(segments: Sequence[Segment], rate_hz: int) -> NDArray[np.float32]:
+    """(segments, sensors, values): summary, timing and published features of the same frames, side by side."""
+    grid, mfcc = Grid(rate_hz=rate_hz), Mfcc(Grid(rate_hz=rate_hz), f_min_hz=LOWEST_HZ)
+    views, paper = (Viewing(grid, n_coefficients=N_COEFFICIENTS, features=name) for name in (TWO_VIEWS, PAPER))
+    rows = []
+    for segment in segments:
+        (cepstra,) = mfcc.push(segment)
+        assert isinstance(cepstra, Cepstra)
+        (both,), (published,) = views.push(cepstra), paper.push(cepstra)
+        assert isinstance(both, Views)
+        assert isinstance(published, Views)
+        rows.append(np.concatenate([both.summary, both.timing, published.summary], axis=1))
+    return np.stack(rows)
 
 
-def _stacked(cepstra: Sequence[Cepstra]) -> NDArray[np.float32]:
-    return np.stack([one.values.reshape(len(one.values), -1) for one in cepstra])
+def view_slices(n_values: int) -> dict[str, slice]:
+    """Where each view lies among all values."""
+    grid = Grid(rate_hz=16_000)  # the numbers of frames are the same for all rates
+    n_summary = len(Summary(grid, N_COEFFICIENTS).parts)
+    n_paper = grid.window_frames * N_COEFFICIENTS
+    return {
+        "summary": slice(0, n_summary),
+        "timing": slice(n_summary, n_values - n_paper),
+        "paper": slice(n_values - n_paper, n_values),
+    }
 
 
 def _joined(blocks: Sequence[Block]) -> Samples:
@@ -231,7 +250,7 @@ def _format(source: FileSource) -> tuple[int, int]:
 
 
 def features_of(origin: Origin, folder: Path, *, engine: Engine, console: Console) -> tuple[Path, list[Entry]]:
-    """Make the cepstra that are missing; where they are, and the recordings that are long enough."""
+    """Make the features that are missing; where they are, and the recordings that are long enough."""
     folder = folder.absolute() / digest_of(origin)  # workers elsewhere start in another directory
     folder.mkdir(parents=True, exist_ok=True)
     entries = origin.entries()
@@ -248,7 +267,7 @@ def features_of(origin: Origin, folder: Path, *, engine: Engine, console: Consol
 
 
 def digest_of(origin: Origin) -> str:
-    """Other settings, other cepstra: they never share a folder."""
+    """Other settings, other features: they never share a folder."""
     settings = {"version": __version__, "grid": asdict(Grid(rate_hz=16_000)), "segments": N_SEGMENTS}
     settings |= {"origin": type(origin).__name__, **origin.settings()}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

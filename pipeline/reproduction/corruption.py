@@ -1,4 +1,4 @@
-"""What can be wrong with a training set of recordings x segments x sensors, done to their cepstra, with the truth."""
+"""What can be wrong with a training set of recordings x segments x sensors, done to their features, with the truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.simulation.faults import bursts
 
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
-Cepstral = NDArray[np.float32]
+Values = NDArray[np.float32]
 
 BURST_SEGMENTS = 8.0
 """Mean length of a fault: 8 segments of 2 s with 75 % overlap touch 5.5 s."""
@@ -20,9 +20,9 @@ BURST_SEGMENTS = 8.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSet:
-    """Cepstra (recordings, segments, sensors, values), labels as 0 and 1, and what is wrong with them."""
+    """Features (recordings, segments, sensors, values), labels as 0 and 1, and what is wrong with them."""
 
-    cepstra: Cepstral
+    values: Values
     labels: Integers
     anomalous: Flags
     """(recordings, segments, sensors): the sensor did not deliver the scene."""
@@ -30,8 +30,8 @@ class TrainingSet:
     """(recordings,)"""
 
     @classmethod
-    def clean(cls, cepstra: Cepstral, labels: Integers) -> TrainingSet:
-        return cls(cepstra, labels, np.zeros(cepstra.shape[:3], np.bool_), np.zeros(len(labels), np.bool_))
+    def clean(cls, values: Values, labels: Integers) -> TrainingSet:
+        return cls(values, labels, np.zeros(values.shape[:3], np.bool_), np.zeros(len(labels), np.bool_))
 
     def spoiled(self) -> Flags:
         """Segments of sensors that a classifier should not learn from."""
@@ -42,8 +42,8 @@ class TrainingSet:
 class Supplies:
     """What failing sensors deliver instead: the same recordings with a crackling contact, and silence."""
 
-    loud: Cepstral
-    silence: Cepstral
+    loud: Values
+    silence: Values
 
 
 Corruption = Callable[[TrainingSet, Supplies, float, Sequence[int], np.random.Generator], TrainingSet]
@@ -69,7 +69,7 @@ def dead(
 ) -> TrainingSet:
     """Bursts of silence."""
     return _replaced(
-        clean, _in_bursts(clean, rate, sensors, rng), np.broadcast_to(supplies.silence, clean.cepstra.shape)
+        clean, _in_bursts(clean, rate, sensors, rng), np.broadcast_to(supplies.silence, clean.values.shape)
     )
 
 
@@ -79,10 +79,10 @@ def stale(
     """Bursts in which a sensor plays what it heard in another recording, of either class."""
     bad = _in_bursts(clean, rate, sensors, rng)
     n = len(clean.labels)
-    others = (np.arange(n)[:, None] + rng.integers(1, n, (n, clean.cepstra.shape[2]))) % n
-    elsewhere = clean.cepstra.copy()
+    others = (np.arange(n)[:, None] + rng.integers(1, n, (n, clean.values.shape[2]))) % n
+    elsewhere = clean.values.copy()
     for sensor in sensors:
-        elsewhere[:, :, sensor] = clean.cepstra[others[:, sensor], :, sensor]
+        elsewhere[:, :, sensor] = clean.values[others[:, sensor], :, sensor]
     return _replaced(clean, bad, elsewhere)
 
 
@@ -101,11 +101,11 @@ def polluted(
     clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
 ) -> TrainingSet:
     """In the share of the recordings of class 1, a sensor plays a whole recording of class 0."""
-    bad, elsewhere = np.zeros_like(clean.anomalous), clean.cepstra.copy()
+    bad, elsewhere = np.zeros_like(clean.anomalous), clean.values.copy()
     donors = np.flatnonzero(clean.labels == 0)
     for sensor in sensors:
         victims = _some(np.flatnonzero(clean.labels == 1), rate, rng)
-        elsewhere[victims, :, sensor] = clean.cepstra[rng.choice(donors, len(victims)), :, sensor]
+        elsewhere[victims, :, sensor] = clean.values[rng.choice(donors, len(victims)), :, sensor]
         bad[victims, :, sensor] = True
     return _replaced(clean, bad, elsewhere)
 
@@ -140,5 +140,5 @@ def _some(recordings: NDArray[np.intp], rate: float, rng: np.random.Generator) -
     return rng.permutation(recordings)[: round(rate * len(recordings))]
 
 
-def _replaced(clean: TrainingSet, bad: Flags, by: Cepstral) -> TrainingSet:
-    return replace(clean, cepstra=np.where(bad[..., None], by, clean.cepstra), anomalous=clean.anomalous | bad)
+def _replaced(clean: TrainingSet, bad: Flags, by: Values) -> TrainingSet:
+    return replace(clean, values=np.where(bad[..., None], by, clean.values), anomalous=clean.anomalous | bad)

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.reproduction.corpus import Entry, Origin, OwnRecordings, SimulatedSubjects, loaded, split
-from pipeline.reproduction.corruption import KINDS, ON_LABELS, Cepstral, Flags, Integers, Supplies, TrainingSet
-from pipeline.reproduction.methods import METHODS, Floats, Machine, Memory, Sensor, tuned
+from pipeline.grid import Grid
+from pipeline.reproduction.corpus import Entry, Origin, OwnRecordings, SimulatedSubjects, loaded, split, view_slices
+from pipeline.reproduction.corruption import KINDS, ON_LABELS, Flags, Integers, Supplies, TrainingSet, Values
+from pipeline.reproduction.methods import JOINT_PAPER, METHODS, Floats, Machine, Memory, Sensor, joint, stacked, tuned
+from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 
 N_COMPONENTS = 50
 N_TRAIN, FEW = 25, 10
@@ -28,6 +30,7 @@ MOST_OF_A_WINDOW = 0.5
 """A segment is anomalous at a sensor that failed during more than this share of its window."""
 COMBINED = "all"
 
+_SUMMARY = Summary(Grid(rate_hz=16_000), N_COEFFICIENTS)
 _projections = Memory(16)
 _fits = Memory(400)
 
@@ -105,6 +108,7 @@ class Plan:
 
 def full_plan(splits: int, seed: int, recordings: str = "", n_train: int = N_TRAIN) -> Plan:
     grid = [Cell(kind, rate) for kind in KINDS if kind != "nothing" for rate in RATES]
+    grid.insert([cell.kind for cell in grid].index("mislabelled") + 1, Cell("mislabelled", 0.3))
     extra = [Cell("nothing", 0.0, few=True), Cell("stale", 0.4, few=True), Cell("mislabelled", 0.2, few=True)]
     extra += [Cell("stale", 0.4, pair=True), Cell("stale", 0.4, everywhere=True)]
     return Plan(84, 66, n_train, splits, (Cell("nothing", 0.0), *grid, *extra), not recordings, seed, recordings)
@@ -147,12 +151,13 @@ def _grid_records(task: Task, cell: Cell, plan: Plan, folder: Path, entries: tup
         cell.concerned(clean.shape[2]),
         np.random.default_rng([plan.seed, task.split, zlib.crc32(cell.name.encode())]),
     )
-    sensors = sensors_of(corrupted, clean[test])
+    sensors, published = (sensors_of(corrupted, clean[test], features) for features in (TWO_VIEWS, PAPER))
+    found = {name: method(sensors, _fits) for name, method in METHODS.items()}
+    found[JOINT_PAPER] = joint(published, _fits)
     truth = np.repeat(labels[test], clean.shape[1]) > 0
     return [
         {"cell": cell.name, "split": task.split, "method": name, **_accuracies(margins, truth, cell)}
-        for name, method in METHODS.items()
-        for margins in [method(sensors, _fits)]
+        for name, margins in found.items()
     ]
 
 
@@ -171,33 +176,41 @@ def _accuracies(margins: Floats, truth: Flags, cell: Cell) -> dict[str, Any]:
     }
 
 
-def sensors_of(training: TrainingSet, test: Cepstral) -> list[Sensor]:
+def sensors_of(training: TrainingSet, test: Values, features: str) -> list[Sensor]:
     """Components of all sensors together, learned from what there is to learn from, corrupted or not."""
-    n_recordings, n_segments, n_sensors, _ = training.cepstra.shape
+    n_recordings, n_segments, n_sensors, n_values = training.values.shape
     y = np.repeat(np.where(training.labels > 0, 1.0, -1.0), n_segments)
     groups = np.repeat(np.arange(n_recordings), n_segments)
     spoiled = training.spoiled()
-    X, X_test = projected(_rows(training.cepstra), _rows(test))
-    return [Sensor(X[:, s], y, groups, X_test[:, s], spoiled[:, :, s].ravel()) for s in range(n_sensors)]
+    slices = view_slices(n_values)
+    if features == PAPER:
+        X, X_test = projected(_rows(training.values[..., slices["paper"]]), _rows(test[..., slices["paper"]]))
+        timing = X
+    else:
+        summary, timing_rows = (_rows(training.values[..., slices[name]]) for name in ("summary", "timing"))
+        X, X_test = projected(summary, _rows(test[..., slices["summary"]]), weights=_SUMMARY.weights)
+        timing = projected(timing_rows, timing_rows[:0])[0]
+    return [Sensor(X[:, s], timing[:, s], y, groups, X_test[:, s], spoiled[:, :, s].ravel()) for s in range(n_sensors)]
 
 
-def _rows(cepstra: Cepstral) -> Cepstral:
+def _rows(values: Values) -> Values:
     """(segments, sensors, values)."""
-    return np.ascontiguousarray(cepstra.reshape(-1, *cepstra.shape[2:]))
+    return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
 
-def projected(X: Cepstral, X_test: Cepstral) -> tuple[Floats, Floats]:
+def projected(X: Values, X_test: Values, *, weights: Floats | None = None) -> tuple[Floats, Floats]:
     """Both in the components of the first."""
     content = hashlib.blake2b(X.tobytes())
     content.update(X_test.tobytes())
-    projection: tuple[Floats, Floats] = _projections.recall(content.digest(), lambda: _project(X, X_test))
+    content.update(b"" if weights is None else weights.tobytes())
+    projection: tuple[Floats, Floats] = _projections.recall(content.digest(), lambda: _project(X, X_test, weights))
     return projection
 
 
-def _project(X: Cepstral, X_test: Cepstral) -> tuple[Floats, Floats]:
+def _project(X: Values, X_test: Values, weights: Floats | None) -> tuple[Floats, Floats]:
     from pipeline.learners.array_components import ArrayComponents
 
-    components = ArrayComponents.learn(X, np.ones(X.shape[:2], np.bool_), N_COMPONENTS)
+    components = ArrayComponents.learn(X, np.ones(X.shape[:2], np.bool_), N_COMPONENTS, weights=weights)
     return components.transform(X), components.transform(X_test)
 
 
@@ -261,10 +274,10 @@ NOTHING_CALLED = "nothing called anomalous"
 def _table_records(task: Task, plan: Plan, folder: Path, entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
     train, test = split(entries, plan.n_train, np.random.default_rng([plan.seed, task.split]))
     labels = _labels(entries)
-    cepstra = _load(folder, entries, "failing")
+    values = _load(folder, entries, "failing")
     failed = _load(folder, entries, "failed") > MOST_OF_A_WINDOW
-    sensors = sensors_of(TrainingSet.clean(cepstra[train], labels[train]), cepstra[test])
-    judge = _Judge(task.split, failed[train], failed[test], np.repeat(labels[test], cepstra.shape[1]) > 0)
+    sensors = sensors_of(TrainingSet.clean(values[train], labels[train]), values[test], PAPER)
+    judge = _Judge(task.split, failed[train], failed[test], np.repeat(labels[test], values.shape[1]) > 0)
     records = []
     for s, sensor in enumerate(sensors):
         records += _single(sensor, judge.of(str(s + 1), s))
@@ -318,17 +331,18 @@ def _single(sensor: Sensor, scale: _Scale) -> list[dict[str, Any]]:
 def _concatenated(sensors: Sequence[Sensor]) -> Sensor:
     """One sensor with the features of all."""
     first = sensors[0]
-    X, X_test = (np.concatenate([getattr(s, name) for s in sensors], axis=1) for name in ("X", "X_test"))
-    return Sensor(X, first.y, first.groups, X_test, first.spoiled)
+    X, timing, X_test = (
+        np.concatenate([getattr(s, name) for s in sensors], axis=1) for name in ("X", "timing", "X_test")
+    )
+    return Sensor(X, timing, first.y, first.groups, X_test, first.spoiled)
 
 
 def _joint(sensors: Sequence[Sensor], judge: _Judge) -> list[dict[str, Any]]:
     """Anomalous is what a sensor did not deliver; labels are right here and not asked about."""
     from pipeline.learners import ArrayGEMMEDClassifier
 
-    X, X_test = (np.stack([getattr(s, name) for s in sensors], axis=1) for name in ("X", "X_test"))
-    model = ArrayGEMMEDClassifier().fit(X, sensors[0].y, groups=sensors[0].groups)
-    margins = np.nan_to_num(model.sensor_margins(X_test), nan=0.0)
+    model = ArrayGEMMEDClassifier().fit(stacked(sensors, "X"), sensors[0].y, groups=sensors[0].groups)
+    margins = np.nan_to_num(model.sensor_margins(stacked(sensors, "X_test")), nan=0.0)
     called: Flags = model.delivered_ < 0.5
     alone = [judge.of(str(s + 1), s).record(JOINT_TABLE, margins[:, s], called[:, s]) for s in range(len(sensors))]
     return [*alone, judge.of(COMBINED, None).record(JOINT_TABLE, margins.sum(axis=1), np.asarray(called.any(axis=1)))]

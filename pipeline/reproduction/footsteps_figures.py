@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.plotting import pyplot
 from pipeline.reproduction.footsteps_report import FootstepResults
-from pipeline.reproduction.methods import METHODS
+from pipeline.reproduction.methods import COLUMNS
 
 _PANELS = (("affected", "sensors concerned, each alone"), ("fused", "all sensors together"))
 
@@ -24,7 +24,7 @@ def _grid_figure(results: FootstepResults, path: Path) -> Path:
     plt = pyplot()
     height = 1.9 + 0.34 * len(results.cells)
     figure, panels = plt.subplots(
-        1, 4, figsize=(17, height), layout="constrained", width_ratios=[len(METHODS), 1.3] * 2, sharey=True
+        1, 4, figsize=(17, height), layout="constrained", width_ratios=[len(COLUMNS), 1.3] * 2, sharey=True
     )
     for (quantity, meaning), accuracy, against in zip(_PANELS, panels[0::2], panels[1::2], strict=True):
         _accuracies(results, quantity, accuracy)
@@ -38,12 +38,12 @@ def _grid_figure(results: FootstepResults, path: Path) -> Path:
 
 
 def _accuracies(results: FootstepResults, quantity: str, axes: Any) -> None:
-    values = 100 * np.array([[results.mean(quantity, m, cell).value for m in METHODS] for cell in results.cells])
+    values = 100 * np.array([[results.mean(quantity, m, cell).value for m in COLUMNS] for cell in results.cells])
     axes.imshow(values, aspect="auto", cmap="viridis", vmin=max(float(values.min()), 50.0), vmax=float(values.max()))
     middle = (max(float(values.min()), 50.0) + float(values.max())) / 2
     for (row, column), value in np.ndenumerate(values):
         _write(axes, row, column, f"{value:.1f}", "white" if value < middle else "black")
-    axes.set_xticks(range(len(METHODS)), list(METHODS), rotation=40, ha="right")
+    axes.set_xticks(range(len(COLUMNS)), list(COLUMNS), rotation=40, ha="right")
 
 
 def _differences(results: FootstepResults, quantity: str, axes: Any) -> None:

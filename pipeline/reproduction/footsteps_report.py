@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.reproduction.corpus import FAILING_SHARES, N_SEGMENTS
 from pipeline.reproduction.corruption import BURST_SEGMENTS
 from pipeline.reproduction.footsteps import COMBINED, FEW, JOINT_TABLE, NOTHING_CALLED, SINGLE, Plan
-from pipeline.reproduction.methods import JOINT, METHODS, ORACLE, OTHERS, REFERENCE
+from pipeline.reproduction.methods import COLUMNS, JOINT, JOINT_PAPER, ORACLE, OTHERS, REFERENCE
 from pipeline.reproduction.tables import MOMENTS, Mean, markdown_table, write_csv
 
 QUANTITIES = {
@@ -76,6 +76,9 @@ class FootstepResults:
                 against, best = self.against_best(quantity, cell)
                 if against.value < -MOST_BELOW:
                     found.append(f"{cell}, {_short(quantity)}: {against.points()} points against {best}")
+                gained = self.difference(quantity, JOINT, JOINT_PAPER, cell)
+                if gained.value < 0:
+                    found.append(f"{cell}, {_short(quantity)}: {gained.points()} points against published features")
                 closed = self.gap_closed(quantity, cell)
                 if closed is not None and closed < LEAST_CLOSED and cell.startswith(GAP_KINDS):
                     found.append(f"{cell}, {_short(quantity)}: {closed:.0%} of the gap to the oracle closed")
@@ -105,7 +108,7 @@ def write_tables(results: FootstepResults, out: Path) -> list[Path]:
     rows = [
         (quantity, method, cell, *results.mean(quantity, method, cell).cells())
         for quantity in QUANTITIES
-        for method in METHODS
+        for method in COLUMNS
         for cell in results.cells
     ]
     written.append(write_csv(out / "grid.csv", ("quantity", "method", "training_set", *MOMENTS), rows))
@@ -142,7 +145,8 @@ def _verdict(results: FootstepResults) -> list[str]:
         "## Targets missed",
         "",
         f"The joint learner should never be more than {100 * MOST_BELOW:g} points below the best other method, and "
-        f"close at least {LEAST_CLOSED:.0%} of the gap between SVC and oracle in the kinds {', '.join(GAP_KINDS)}. "
+        f"close at least {LEAST_CLOSED:.0%} of the gap between SVC and oracle in the kinds {', '.join(GAP_KINDS)}, and "
+        "never be below itself on published features. "
         f"Looked at: {len(results.cells)} training sets, the mean of the sensors concerned, and all fused.",
         "",
         *lines,
@@ -196,12 +200,13 @@ def _grid(results: FootstepResults) -> list[str]:
         "Mislabelled recordings concern all sensors. Mixed: the first sensor loud, the third stale, and half the rate "
         f"mislabelled as well. {FEW}+{FEW}: so many recordings for training. SVC, oracle (SVC without what is wrong) "
         "and the SVCs behind a screen are tuned by cross-validation over recordings on what they are trained on; MED "
-        "as the joint learner is.",
+        "as the joint learner is. All see the summary of a segment; the joint learner also compares sensors by their "
+        f"timing. {JOINT_PAPER.capitalize()}: the flattened cepstra of the strongest window for both.",
         "",
     ]
     for quantity, meaning in QUANTITIES.items():
         lines += [f"### Accuracy in %: {meaning}", ""]
-        header = ["training set", *METHODS, "joint - best other", "which is", "gap closed"]
+        header = ["training set", *COLUMNS, "joint - best other", "which is", "gap closed"]
         lines += [*markdown_table(header, [_grid_row(results, quantity, cell) for cell in results.cells]), ""]
     lines += [
         "The best other method is chosen afterwards, per line, by its test accuracy: that favours the others. Gap "
@@ -214,5 +219,5 @@ def _grid(results: FootstepResults) -> list[str]:
 def _grid_row(results: FootstepResults, quantity: str, cell: str) -> list[str]:
     against, best = results.against_best(quantity, cell)
     closed = results.gap_closed(quantity, cell)
-    means = [results.mean(quantity, method, cell).percent() for method in METHODS]
+    means = [results.mean(quantity, method, cell).percent() for method in COLUMNS]
     return [cell, *means, against.points(), best, "" if closed is None else f"{closed:.0%}"]

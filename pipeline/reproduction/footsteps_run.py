@@ -1,4 +1,4 @@
-"""Run the footstep experiment: cepstra first, then what is missing of the tasks, then tables and figures."""
+"""Run the footstep experiment: features first, then what is missing of the tasks, then tables and figures."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pipeline.learners._discriminant import machine as box_and_amplitude
 from pipeline.learners._kernels import DenseGram
 from pipeline.learners._weighted_med import MEDProblem
 from pipeline.reproduction.corruption import Flags, Integers
-from pipeline.reproduction.peers import cleaned_margins, forest_margins, isolated
+from pipeline.reproduction.peers import boosted_margins, cleaned_margins, forest_margins, isolated
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +28,7 @@ MED_COSTS, MED_WIDTHS, AMPLITUDE = COSTS[1:], WIDTHS[:4], 0.3
 """Of plain MED: those that the joint learner chooses from."""
 KEEP = 0.8
 JOINT, ORACLE, REFERENCE = "GEM-MED, joint", "oracle", "SVC"
+JOINT_PAPER = "joint, published features"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Sensor:
     """What one sensor has to learn from and to judge; labels are -1 and 1, groups are recordings."""
 
     X: Floats
+    timing: Floats
+    """By which the joint learner compares sensors."""
     y: Floats
     groups: Integers
     X_test: Floats
@@ -53,7 +56,7 @@ class Sensor:
     def digest(self) -> bytes:
         """Equal for equal content: sensors that a corruption did not touch are met again in other cells."""
         content = hashlib.blake2b(digest_size=16)
-        for part in (self.X, self.y, self.groups, self.X_test, self.spoiled):
+        for part in (self.X, self.timing, self.y, self.groups, self.X_test, self.spoiled):
             content.update(np.ascontiguousarray(part).tobytes())
         return content.digest()
 
@@ -179,6 +182,10 @@ def random_forest_margins(sensor: Sensor) -> Floats:
     return forest_margins(sensor.X, sensor.y, sensor.X_test)
 
 
+def boosting_margins(sensor: Sensor) -> Floats:
+    return boosted_margins(sensor.X, sensor.y, sensor.X_test)
+
+
 def each(name: str, fit: Callable[[Sensor], Floats]) -> Method:
     """Every sensor alone."""
 
@@ -232,10 +239,15 @@ def joint(sensors: Sequence[Sensor], memory: Memory) -> Floats:
     """GEM-MED over all sensors."""
     from pipeline.learners import ArrayGEMMEDClassifier
 
-    X, X_test = (np.stack([getattr(s, name) for s in sensors], axis=1) for name in ("X", "X_test"))
-    model = ArrayGEMMEDClassifier().fit(X, sensors[0].y, groups=sensors[0].groups)
+    model = ArrayGEMMEDClassifier()
+    model.fit(stacked(sensors, "X"), sensors[0].y, groups=sensors[0].groups, timing=stacked(sensors, "timing"))
     # A sensor that could not be trained has no opinion.
-    return np.nan_to_num(model.sensor_margins(X_test), nan=0.0)
+    return np.nan_to_num(model.sensor_margins(stacked(sensors, "X_test")), nan=0.0)
+
+
+def stacked(sensors: Sequence[Sensor], name: str) -> Floats:
+    """(segments, sensors, features) of the features of that name."""
+    return np.stack([getattr(sensor, name) for sensor in sensors], axis=1)
 
 
 METHODS: dict[str, Method] = {
@@ -246,7 +258,9 @@ METHODS: dict[str, Method] = {
     "IsolationForest+SVC": each("IsolationForest+SVC", isolation_margins),
     "cleanlab+SVC": each("cleanlab+SVC", cleanlab_margins),
     "random forest": each("random forest", random_forest_margins),
+    "gradient boosting": each("gradient boosting", boosting_margins),
     JOINT: joint,
     ORACLE: each(ORACLE, oracle_margins),
 }
+COLUMNS = (*METHODS, JOINT_PAPER)
 OTHERS = tuple(name for name in METHODS if name not in (JOINT, ORACLE))

@@ -1,4 +1,4 @@
-"""Recordings, their cepstra on disk, and splits that share no source."""
+"""Recordings, their features on disk, and splits that share no source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import soundfile
 from rich.console import Console
 
 from pipeline.errors import UsageError
-from pipeline.events import Span
+from pipeline.events import Block, Span
+from pipeline.grid import Grid
 from pipeline.reproduction.corpus import (
     N_SEGMENTS,
     Entry,
@@ -22,8 +23,12 @@ from pipeline.reproduction.corpus import (
     features_of,
     loaded,
     split,
+    view_slices,
 )
+from pipeline.service.assembly import hearing_settings, listening
 from pipeline.simulation.faults import Episode
+from pipeline.stages import Chain
+from pipeline.views import PAPER, TWO_VIEWS
 from pipeline.workers import ThisProcess
 
 
@@ -107,15 +112,32 @@ def test_own_recordings_are_cut_by_their_labels(own, tmp_path, capsys):
     assert [entry.name for entry in entries] == ["a", "b"]
     assert "fewer than 24 labelled segments: 1 (c)" in capsys.readouterr().out
     clean, loud = (loaded(folder, entries, name) for name in ("clean", "loud"))
-    assert clean.shape == loud.shape == (2, N_SEGMENTS, 2, 1950)
+    assert clean.shape == loud.shape == (2, N_SEGMENTS, 2, 78 + 196 + 1950)
     assert np.isfinite(clean).all()
-    # The first coefficient is the level: crackling is louder.
-    assert (
-        loud.reshape(2, N_SEGMENTS, 2, 150, 13)[..., 0].mean() - clean.reshape(2, N_SEGMENTS, 2, 150, 13)[..., 0].mean()
-    ) > 0
+    # The first coefficient is the level: crackling is louder, whichever way it is looked at.
+    for view, every in (("summary", 78), ("timing", 4), ("paper", 13)):
+        louder = (loud - clean)[..., view_slices(clean.shape[-1])[view]]
+        assert louder[..., ::every].mean() > 0, view
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     features_of(origin, tmp_path / "features", engine=ThisProcess(), console=Console())
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_views_lie_side_by_side_and_are_those_of_the_stages(own, tmp_path):
+    """Summary, timing and published features of the same segments, as the stages give them one by one."""
+    origin = OwnRecordings(str(own))
+    folder, entries = features_of(origin, tmp_path / "features", engine=ThisProcess(), console=Console(quiet=True))
+    clean = loaded(folder, entries, "clean")
+    slices = view_slices(clean.shape[-1])
+    assert [(one.start, one.stop) for one in slices.values()] == [(0, 78), (78, 274), (274, 2224)]
+    grid = Grid(rate_hz=4000)
+    sound = soundfile.read(own / "a.wav", dtype="float32")[0].T
+    for features, parts in ((TWO_VIEWS, ("summary", "timing")), (PAPER, ("paper", "paper"))):
+        stages = listening(grid, hearing_settings(grid, features=features))
+        views = Chain(*stages).push(Block(0, sound, np.ones(2, np.bool_)))
+        for view, part in zip(("summary", "timing"), parts, strict=True):
+            expected = np.stack([getattr(fact, view) for fact in views])[:N_SEGMENTS]
+            np.testing.assert_array_equal(clean[0][..., slices[part]], expected)
 
 
 def test_other_settings_have_another_folder(own):
@@ -148,10 +170,16 @@ def test_unusable_tables_are_named(own, file, text, message):
 
 
 def test_the_simulated_truth_is_where_the_features_changed():
-    """A segment whose window no failure touches has the cepstra it would have had, if the window was not moved."""
+    """A segment whose window no failure touches has the published features it would have had, if the window was not
+    moved; one that a failure fills has no view in common with what it would have been."""
     origin = SimulatedSubjects(1, 0, seed=3)
     arrays = origin.measure(origin.entries()[0])
-    assert arrays["clean"].shape == arrays["failing"].shape == (N_SEGMENTS, 4, 1950)
-    same = (arrays["clean"] == arrays["failing"]).all(axis=2)
-    assert same[arrays["failed"] == 0].mean() > 0.5
-    assert not same[arrays["failed"] == 1].any()
+    assert arrays["clean"].shape == arrays["failing"].shape == (N_SEGMENTS, 4, 2224)
+    same = {
+        view: (arrays["clean"] == arrays["failing"])[..., place].all(axis=2)
+        for view, place in view_slices(2224).items()
+    }
+    assert same["paper"][arrays["failed"] == 0].mean() > 0.5
+    assert same["summary"][arrays["failed"] == 0].mean() > 0.5
+    for view in same:
+        assert not same[view][arrays["failed"] == 1].any()

@@ -11,11 +11,11 @@ N, SEGMENTS, SENSORS = 60, 24, 4
 
 
 def marked() -> tuple[TrainingSet, Supplies]:
-    """Cepstra that say where they come from: recording, segment, sensor; loud ones are 1000 higher, silence is -1."""
+    """Features that say where they come from: recording, segment, sensor; loud ones are 1000 higher, silence is -1."""
     places = np.stack(np.meshgrid(np.arange(N), np.arange(SEGMENTS), np.arange(SENSORS), indexing="ij"), axis=-1)
-    cepstra = places.astype(np.float32)
-    clean = TrainingSet.clean(cepstra, np.arange(N) % 2)
-    return clean, Supplies(cepstra + 1000, np.full(3, -1, np.float32))
+    values = places.astype(np.float32)
+    clean = TrainingSet.clean(values, np.arange(N) % 2)
+    return clean, Supplies(values + 1000, np.full(3, -1, np.float32))
 
 
 def corrupted(kind: str, rate: float, sensors=(0, 2), seed=0) -> TrainingSet:
@@ -28,10 +28,10 @@ def corrupted(kind: str, rate: float, sensors=(0, 2), seed=0) -> TrainingSet:
 def test_only_what_is_called_anomalous_is_changed(kind, rate):
     """Elsewhere, and at sensors not concerned, every bit is as before, and the given training set always is."""
     clean, supplies = marked()
-    before = clean.cepstra.copy()
+    before = clean.values.copy()
     dirty = KINDS[kind](clean, supplies, rate, (0, 2), np.random.default_rng(1))
-    np.testing.assert_array_equal(clean.cepstra, before)
-    changed = (dirty.cepstra != clean.cepstra).any(axis=-1)
+    np.testing.assert_array_equal(clean.values, before)
+    changed = (dirty.values != clean.values).any(axis=-1)
     np.testing.assert_array_equal(changed, dirty.anomalous)
     assert not dirty.anomalous[:, :, [1, 3]].any()
     np.testing.assert_array_equal(dirty.labels != clean.labels, dirty.mislabelled)
@@ -57,16 +57,16 @@ def test_loud_is_the_same_moment_and_dead_is_silence():
     """The crackling replaces what the sensor heard then and there."""
     supplies = marked()[1]
     dirty = corrupted("loud", 0.4)
-    np.testing.assert_array_equal(dirty.cepstra[dirty.anomalous], supplies.loud[dirty.anomalous])
+    np.testing.assert_array_equal(dirty.values[dirty.anomalous], supplies.loud[dirty.anomalous])
     dirty = corrupted("dead", 0.4)
-    assert (dirty.cepstra[dirty.anomalous] == -1).all()
+    assert (dirty.values[dirty.anomalous] == -1).all()
 
 
 def test_stale_is_another_recording_of_the_same_sensor():
     """The same segment number of one other recording, for all of a recording's stale segments."""
     dirty = corrupted("stale", 0.4)
     recording, segment, sensor = np.nonzero(dirty.anomalous)
-    heard = dirty.cepstra[dirty.anomalous]
+    heard = dirty.values[dirty.anomalous]
     assert (heard[:, 0] != recording).all()
     np.testing.assert_array_equal(heard[:, 1], segment)
     np.testing.assert_array_equal(heard[:, 2], sensor)
@@ -92,15 +92,15 @@ def test_polluted_recordings_of_one_class_hold_the_other():
     assert (whole.all(axis=1) == whole.any(axis=1)).all()
     assert whole.any(axis=1).sum() == round(0.4 * N / 2)
     assert not whole[np.arange(N) % 2 == 0].any()
-    assert (dirty.cepstra[dirty.anomalous][:, 0] % 2 == 0).all()
+    assert (dirty.values[dirty.anomalous][:, 0] % 2 == 0).all()
     assert not dirty.mislabelled.any()
 
 
 def test_mixed_is_loud_stale_and_mislabelled():
     """The first sensor crackles, the other repeats, half of the rate is mislabelled."""
     dirty = corrupted("mixed", 0.4)
-    assert (dirty.cepstra[:, :, 0][dirty.anomalous[:, :, 0]] >= 1000).all()
+    assert (dirty.values[:, :, 0][dirty.anomalous[:, :, 0]] >= 1000).all()
     stale = dirty.anomalous[:, :, 2]
     assert stale.any()
-    assert (dirty.cepstra[:, :, 2][stale][:, 0] != np.nonzero(stale)[0]).all()
+    assert (dirty.values[:, :, 2][stale][:, 0] != np.nonzero(stale)[0]).all()
     assert dirty.mislabelled.sum() == round(0.2 * N)

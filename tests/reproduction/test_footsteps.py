@@ -6,12 +6,15 @@ import csv
 import json
 import shutil
 
+import numpy as np
 import pytest
 
-from pipeline.reproduction.corruption import KINDS
-from pipeline.reproduction.footsteps import Cell, Plan, Task, full_plan, quick_plan
+from pipeline.reproduction.corpus import view_slices
+from pipeline.reproduction.corruption import KINDS, TrainingSet
+from pipeline.reproduction.footsteps import Cell, Plan, Task, full_plan, quick_plan, sensors_of
 from pipeline.reproduction.footsteps_report import FootstepResults, markdown, write_tables
-from pipeline.reproduction.methods import JOINT, METHODS, ORACLE
+from pipeline.reproduction.methods import COLUMNS, JOINT, JOINT_PAPER, ORACLE
+from pipeline.views import PAPER, TWO_VIEWS
 from pipeline.workers import LocalEngine
 from tests.conftest import component
 
@@ -38,17 +41,41 @@ def test_cells_know_whom_they_concern():
     assert Cell("stale", 0.4, pair=True, few=True).name == "stale 40%, array of 2, 10+10 recordings"
 
 
+def test_each_view_is_looked_at_by_whom_it_is_made_for():
+    """Classes by the summary, sensors by the timing; both by the published features alone if these are asked for."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(6, 8, 2, 2224)).astype(np.float32)
+    looked = {}
+    for features in (TWO_VIEWS, PAPER):
+        for view, place in (None, slice(0)), *view_slices(2224).items():
+            moved = values.copy()
+            moved[..., place] **= 3
+            training = TrainingSet.clean(moved[:4], np.arange(4) % 2)
+            looked[features, view] = sensors_of(training, moved[4:], features)
+    for (features, view), sensors in looked.items():
+        for one, other in zip(sensors, looked[features, None], strict=True):
+            changed = [name for name in ("X", "timing", "X_test") if (getattr(one, name) != getattr(other, name)).any()]
+            assert changed == {
+                (TWO_VIEWS, "summary"): ["X", "X_test"],
+                (TWO_VIEWS, "timing"): ["timing"],
+                (PAPER, "paper"): ["X", "timing", "X_test"],
+            }.get((features, view), [])
+    assert (looked[PAPER, None][0].timing == looked[PAPER, None][0].X).all()
+
+
 CELLS = (Cell("nothing", 0.0), Cell("stale", 0.4), Cell("loud", 0.2))
 
 
-def fake_results(**accuracy: float) -> FootstepResults:
+def fake_results(published: float = 0.8, **accuracy: float) -> FootstepResults:
     """Everybody has 0.8 but SVC with 0.85 and the oracle with 0.95, which is 0.85 if nothing is stale."""
     plan = Plan(6, 6, 2, 3, CELLS, False, 0)
     records = []
     for cell in CELLS:
-        for place, method in enumerate(METHODS):
+        for place, method in enumerate(COLUMNS):
             for split in range(3):
                 value = {"SVC": 0.85, ORACLE: 0.95 if cell.kind == "stale" else 0.85}.get(method, 0.8)
+                if method == JOINT_PAPER:
+                    value = published
                 if method == JOINT:
                     value = accuracy[cell.kind] + 0.001 * split
                 record = {"cell": cell.name, "split": split, "method": method, "sensors": [value] * 4}
@@ -67,9 +94,18 @@ def test_report_states_where_targets_are_missed():
 
 def test_report_without_misses_says_so():
     """None is a statement too."""
-    report = markdown(fake_results(nothing=0.85, stale=0.94, loud=0.85))
+    report = markdown(fake_results(nothing=0.85, stale=0.94, loud=0.85, published=0.84))
     assert "Targets missed" in report
     assert "\nNone.\n" in report
+
+
+def test_report_states_where_published_features_are_better():
+    """By any amount: the same learner on other features, whose column is shown."""
+    report = markdown(fake_results(nothing=0.85, stale=0.94, loud=0.85, published=0.86))
+    assert "- clean, sensors concerned: -0.90 ± 0.06 points against published features" in report
+    assert "- loud 20%, sensors concerned: -0.90 ± 0.06 points against published features" in report
+    assert "stale 40%, sensors concerned" not in report
+    assert "| joint, published features |" in report
 
 
 def test_best_other_and_gap_by_hand():
@@ -89,7 +125,7 @@ def test_tables_are_written(tmp_path):
     assert written == {"grid.csv", "report.md"}
     with (tmp_path / "grid.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * len(METHODS) * len(CELLS)
+    assert len(rows) == 3 * len(COLUMNS) * len(CELLS)
     assert float(rows[0]["mean"]) == pytest.approx(0.85)
 
 
@@ -123,6 +159,8 @@ def test_a_tiny_run_writes_everything(tiny_run):
     assert {sensor for _, sensor in accuracy} == {"1", "2", "3", "4", "all"}
     assert len(accuracy) == 5 * len({method for method, _ in accuracy})
     assert not called & {"kernel SVM", "kernel MED"}
+    with (out / "grid.csv").open() as file:
+        assert {row["method"] for row in csv.DictReader(file)} == set(COLUMNS)
     assert called >= {"ROD-0.02", "ROD-0.2", "GEM-MED", "GEM-MED, joint"}
     assert "| 1, 2, 3, 4 |" in (out / "report.md").read_text()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import euclidean_distances
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.svm import SVC
@@ -21,7 +24,7 @@ def small(seed: int = 0, n_recordings: int = 12, n_segments: int = 6) -> Sensor:
     groups = np.repeat(np.arange(n_recordings), n_segments)
     y = np.where(groups % 2, 1.0, -1.0)
     X = rng.normal(size=(len(y), 3)) + 0.8 * y[:, None]
-    return Sensor(X, y, groups, rng.normal(size=(40, 3)), groups < 3)
+    return Sensor(X, X[:, :2], y, groups, rng.normal(size=(40, 3)), groups < 3)
 
 
 def folds_by_hand(sensor: Sensor, n_folds: int) -> np.ndarray:
@@ -112,7 +115,7 @@ def test_every_method_gives_a_margin_for_every_sensor():
     sensors = []
     for _ in range(2):
         heard, heard_test = (part + 0.1 * rng.normal(size=part.shape) for part in (scene, scene_test))
-        sensors.append(Sensor(heard, y, groups, heard_test, groups < 2))
+        sensors.append(Sensor(heard, heard[:, ::-1], y, groups, heard_test, groups < 2))
     memory = Memory(100)
     for name, method in METHODS.items():
         margins = method(sensors, memory)
@@ -128,3 +131,21 @@ def test_memory_recalls_equal_content_and_forgets_the_oldest():
         memory.recall(small(seed).digest, lambda seed=seed: made.append(seed))
     assert made == [0, 1, 2, 0]
     assert small(0).digest != small(1).digest
+    assert replace(small(0), timing=small(0).timing + 1).digest != small(0).digest
+
+
+def test_the_joint_learner_compares_sensors_by_their_timing():
+    """With the timing of another moment at one sensor it learns something else, and other methods do not."""
+    one = [replace(small(0), X=small(0).X + 0.1 * small(seed).X) for seed in (1, 2, 3)]
+    rolled = np.roll(one[0].timing, 24, axis=0)
+    other = [replace(one[0], timing=rolled), *one[1:]]
+    assert (methods.joint(one, Memory(9)) != methods.joint(other, Memory(9))).any()
+    for name in ("SVC", "MED"):
+        np.testing.assert_array_equal(METHODS[name](one, Memory(9)), METHODS[name](other, Memory(9)))
+
+
+def test_boosting_is_that_of_scikit_learn():
+    """To the bit."""
+    sensor = small()
+    direct = HistGradientBoostingClassifier(random_state=0).fit(sensor.X, sensor.y)
+    np.testing.assert_array_equal(methods.boosting_margins(sensor), direct.decision_function(sensor.X_test))
