@@ -55,15 +55,15 @@ def test_readme_example_runs_and_does_what_it_says():
 
 
 def test_sound_example_runs():
-    """The example goes from the stored recordings to cepstra."""
+    """The example goes from the stored recordings to views, and from these to components."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sound.md").read_text(), re.DOTALL)
-    code = "\n".join([blocks[0].replace("print(", "CEPSTRA.append(fact); print("), blocks[2]])
-    code = "CEPSTRA = []\n" + code.replace("[...]", "CEPSTRA") + "\nassert len(projection.push(cepstra[0])) == 1\n"
+    code = "\n".join([blocks[0].replace("print(", "VIEWS.append(fact); print("), blocks[2]])
+    code = "VIEWS = []\n" + code.replace("[...]", "VIEWS") + "\nassert len(projection.push(views[0])) == 1\n"
     compile(blocks[1], "sources", "exec")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 80
-    assert all("(4, 150, 13)" in line for line in lines)
+    assert all("(4, 78) (4, 196)" in line for line in lines)
 
 
 def test_every_fault_is_documented():

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.sizes import size_of
-from pipeline.events import Block, Cepstra
+from pipeline.events import Block, Views
 from pipeline.grid import Grid
-from pipeline.stages import Chain, Mfcc, Windowing
+from pipeline.stages import Chain, Mfcc, Viewing, Windowing
+from pipeline.views import N_COEFFICIENTS, TWO_VIEWS
 
 pytestmark = pytest.mark.soak
 RATE, HOURS = 2000, 12
@@ -28,14 +29,14 @@ def sound() -> Iterator[np.ndarray]:
 
 
 def digest(chain: Chain, sizes: np.random.Generator | None) -> tuple[str, int, list[int]]:
-    """Of all cepstra and windows, how many there were, and how large the chain was every hour."""
+    """Of all views and windows, how many there were, and how large the chain was every hour."""
     state, n_segments, memory = hashlib.sha256(), 0, []
     for number, minute in enumerate(sound()):
         cuts = [] if sizes is None else np.sort(sizes.integers(0, MINUTE, 50)).tolist()
         for left, right in zip([0, *cuts], [*cuts, MINUTE], strict=True):
             for fact in chain.push(Block(number * MINUTE + left, minute[:, left:right], np.ones(4, bool))):
-                assert isinstance(fact, Cepstra)
-                state.update(fact.window.start.to_bytes(8) + fact.values.tobytes())
+                assert isinstance(fact, Views)
+                state.update(fact.window.start.to_bytes(8) + fact.summary.tobytes() + fact.timing.tobytes())
                 n_segments += 1
         if number % 60 == 59:
             memory.append(size_of(chain))
@@ -45,8 +46,13 @@ def digest(chain: Chain, sizes: np.random.Generator | None) -> tuple[str, int, l
 def test_half_a_day_gives_the_same_bits_in_any_cuts_and_takes_no_more_memory(report):
     """Blocks of a minute and of random lengths: one digest; the state after 12 hours is that after the first."""
     grid = Grid(rate_hz=RATE)
-    whole, n_segments, _ = digest(Chain(Windowing(grid), Mfcc(grid)), None)
-    cut, _, memory = digest(Chain(Windowing(grid), Mfcc(grid)), np.random.default_rng(0))
+
+    def stages() -> Chain:
+        viewing = Viewing(grid, n_coefficients=N_COEFFICIENTS, features=TWO_VIEWS)
+        return Chain(Windowing(grid), Mfcc(grid), viewing)
+
+    whole, n_segments, _ = digest(stages(), None)
+    cut, _, memory = digest(stages(), np.random.default_rng(0))
     report(hours=2 * HOURS, segments=2 * n_segments)
     assert whole == cut
     assert n_segments == (HOURS * 3600 * RATE - grid.segment) // grid.stride + 1
