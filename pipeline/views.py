@@ -87,10 +87,15 @@ class SummaryValue:
 
 
 def timing(values: Samples) -> Samples:
-    """The first coefficients, averaged over groups of frames: (sensors, frames, coefficients) → (sensors, values)."""
+    """The first coefficients less their means, averaged over groups of frames.
+
+    (sensors, frames, coefficients) → (sensors, values). Without their means they depend neither on the gain of the
+    sensor nor on the color of steady noise, in which recordings differ.
+    """
     n_sensors, n_frames, _ = values.shape
     size = min(_TIMING_FRAMES, n_frames)
     used = values[:, : n_frames - n_frames % size, :_TIMING_COEFFICIENTS]
     groups = used.reshape(n_sensors, -1, size, used.shape[2])
-    averaged: Samples = groups.mean(axis=2, dtype=np.float64).astype(np.float32)
-    return averaged.reshape(n_sensors, -1)
+    averaged = groups.mean(axis=2, dtype=np.float64)
+    course: Samples = (averaged - averaged.mean(axis=1, keepdims=True)).astype(np.float32)
+    return course.reshape(n_sensors, -1)

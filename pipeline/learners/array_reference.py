@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
+from math import erfc, log, log1p, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,8 @@ from pipeline.learners._consistency import N_NEIGHBORS, mean_distances
 FEWEST_SEGMENTS = 20
 """Fewer segments with a weight above one half are no reference."""
 _NEAREST = 1e-12
-_STORED = ("features", "distances")
+_LARGEST = 1e300
+_STORED = ("features", "distances", "groups")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class ArrayReference:
 
     features: Singles  # (sensors, features, segments)
     distances: Floats  # (segments, sensors): log mean distance to the nearest segments, NaN where it is no reference
+    groups: Integers  # (segments,): recordings
 
     @classmethod
     def learn(cls, X: Floats, weights: Floats, groups: Integers) -> Self:
@@ -39,7 +41,7 @@ class ArrayReference:
         distances = np.full(used.shape, np.nan)
         for s in np.flatnonzero(used.sum(axis=0) >= FEWEST_SEGMENTS):
             distances[used[:, s], s] = log_distances(X[:, s], used[:, s], groups)
-        return cls(np.ascontiguousarray(X.transpose(1, 2, 0), np.float32), distances)
+        return cls(np.ascontiguousarray(X.transpose(1, 2, 0), np.float32), distances, np.asarray(groups))
 
     @cached_property
     def ready(self) -> Flags:
@@ -56,9 +58,16 @@ class ArrayReference:
         return found
 
     def p_values(self, measured: Floats) -> Floats:
-        """Share of the reference, the new segment included, that lies at least as far out; NaN without a reference."""
-        pairs = zip(self._sorted, measured.tolist(), strict=True)
-        return np.array([p_value(ordered, value) if value == value else np.nan for ordered, value in pairs])
+        """By rank among the reference, the new segment included, and by recording; NaN without a reference."""
+        rows = zip(self._sorted, self._spreads, measured.tolist(), strict=True)
+        return np.array(
+            [
+                by_recording(p_value(ordered, value), spread.tail(value), len(ordered), spread.n_recordings)
+                if value == value
+                else np.nan
+                for ordered, spread, value in rows
+            ]
+        )
 
     def neighbors(self, x: Floats, sensor: int, n: int, *, among: Flags | None = None) -> tuple[Integers, Floats]:
         """The segments nearest to a sensor's features, and their distances, nearest first; of the reference, or given.
@@ -75,8 +84,8 @@ class ArrayReference:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        features, distances = (arrays[name] for name in _STORED)
-        return cls(features, distances)
+        features, distances, groups = (arrays[name] for name in _STORED)
+        return cls(features, distances, groups)
 
     @cached_property
     def _penalties(self) -> Singles:
@@ -85,6 +94,53 @@ class ArrayReference:
     @cached_property
     def _sorted(self) -> list[list[float]]:
         return [np.sort(own[np.isfinite(own)]).tolist() for own in self.distances.T]
+
+    @cached_property
+    def _spreads(self) -> list[Spread]:
+        return [Spread.of(own, self.groups) for own in self.distances.T]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Normal model of a measure whose values differ between recordings as well as within them."""
+
+    mean: float
+    deviation: float
+    """Standard deviation of a segment of a new recording; 0 where fewer than two recordings are known."""
+    n_recordings: int
+
+    @classmethod
+    def of(cls, values: Floats, groups: Integers) -> Self:
+        """From the finite values."""
+        used = np.isfinite(values)
+        _, place, counts = np.unique(groups[used], return_inverse=True, return_counts=True)
+        if len(counts) < 2:
+            return cls(0.0, 0.0, len(counts))
+        means = np.bincount(place, values[used]) / counts
+        within = np.sum((values[used] - means[place]) ** 2) / max(len(place) - len(counts), 1)
+        between = means.var(ddof=1) * (1 + 1 / len(counts))
+        return cls(float(means.mean()), sqrt(float(between + within)), len(counts))
+
+    def tail(self, value: float) -> float:
+        """Probability of at least this value in a new recording, by Student's distribution; 0 if nothing is known."""
+        if not self.deviation:
+            return 0.0
+        # Wallace's normal approximation, good to some percent of the probability: scipy is not needed to decide.
+        n, t = self.n_recordings - 1, (value - self.mean) / self.deviation
+        z = sqrt(n * log1p(min(t * t, _LARGEST) / n)) * (8 * n + 1) / (8 * n + 3)
+        return 0.5 * erfc((z if t > 0 else -z) / sqrt(2))
+
+
+def by_recording(p_value: float, tail: float, n_segments: int, n_recordings: int) -> float:
+    """Raise a p-value by rank to one that holds where recordings, not segments, are drawn independently.
+
+    A new recording lies beyond all of R others with probability 1 / (R + 1), and all its segments with it, although the
+    rank of each is one among thousands. Counted by recordings, ranks are valid but cannot fall below 1 / (R + 1); from
+    there on the tail of a normal model decides.
+    """
+    n_beyond = p_value * (n_segments + 1) - 1
+    bound = (1 + n_beyond * n_recordings / n_segments) / (n_recordings + 1)
+    return max(p_value, min(bound, tail))
 
 
 def penalties(distances: Floats) -> Singles:

@@ -16,6 +16,8 @@ from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
 from pipeline.learners.array_reference import (
     FEWEST_SEGMENTS,
+    Spread,
+    by_recording,
     log_distances,
     log_mean_nearest,
     p_value,
@@ -55,9 +57,10 @@ class ArrayScreen:
     one sensor is enough: ``r_s = min over k``.
 
     Every reference segment was measured against other recordings, by predictions that did not see its own. A new one is
-    measured likewise, and its rank among them is its p-value, ``(1 + #{at least as far out}) / (n + 1)``. Ranks are
-    taken over the very partners that a sensor has at the moment: where one is masked or absent, the others are judged
-    by what is normal without it, and their false-alarm rate stays what it was.
+    measured likewise, and its rank among them is its p-value, ``(1 + #{at least as far out}) / (n + 1)``, raised where
+    recordings differ from each other (`by_recording`). Ranks are taken over the partners that a sensor has at the
+    moment: where one is masked or absent, the others are judged by what is normal without it, and their false-alarm
+    rate does not change.
 
     A sensor that roars or hums may still follow the scene, and its timing need not be unusual. So where distances in
     the summary view are given, a third measure is how far the sensor's sound is from that of all classes, relative to
@@ -74,6 +77,7 @@ class ArrayScreen:
     own: Floats  # (segments, sensors): log d(x_s), NaN where the sensor is not believed
     ratios: Floats  # (segments, sensors, partners): r_s|k, NaN where one of them is not believed
     novelty: Floats  # (segments, sensors): log distances of `ArrayReference`, NaN where there is none
+    groups: Integers  # (segments,): recordings
     _tables: dict[tuple[int, bytes], _Ranks] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -96,6 +100,7 @@ class ArrayScreen:
             own=np.full((n_segments, n_sensors), np.nan),
             ratios=np.full((n_segments, n_sensors, n_sensors), np.nan),
             novelty=np.full((n_segments, n_sensors), np.nan) if novelty is None else novelty,
+            groups=np.asarray(groups),
         )
         for s in np.flatnonzero(believed.sum(axis=0) >= FEWEST_SEGMENTS):
             screen.own[believed[:, s], s] = log_distances(X[:, s], believed[:, s], groups)
@@ -210,9 +215,9 @@ class ArrayScreen:
         return {name: getattr(self, name) for name in _STORED}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], novelty: Floats) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], novelty: Floats, groups: Integers) -> Self:
         features, residuals, maps, offsets, own, ratios = (arrays[name] for name in _STORED)
-        return cls(features, residuals, maps, offsets, own, ratios, novelty)
+        return cls(features, residuals, maps, offsets, own, ratios, novelty, groups)
 
     @cached_property
     def _refused_at(self) -> Floats:
@@ -241,7 +246,8 @@ class ArrayScreen:
         key = sensor, asked.tobytes()
         table = self._tables.get(key)
         if table is None:
-            table = _Ranks.of(self.own[:, sensor], self.ratios[:, sensor, asked], self._relative(sensor, asked))
+            ratios, far = self.ratios[:, sensor, asked], self._relative(sensor, asked)
+            table = _Ranks.of(self.own[:, sensor], ratios, far, self.groups)
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             self._tables[key] = table
@@ -262,7 +268,7 @@ def relative(novelty: Floats, partners: Flags) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """Measures of the reference, sorted; and the smallest of their ranks, likewise.
+    """Measures of the reference, sorted; the smallest of their ranks, likewise; and how measures spread.
 
     Plain lists: looking up one number in them takes a tenth of the time of an array.
     """
@@ -273,28 +279,48 @@ class _Ranks:
     """Smaller rank of the two above."""
     ratios: list[float]
     smaller: list[float]
+    spreads: tuple[Spread, Spread, Spread]
+    """Of own, novelty and ratios."""
 
     @classmethod
-    def of(cls, own: Floats, ratios: Floats, novelty: Floats) -> _Ranks:
+    def of(cls, own: Floats, ratios: Floats, novelty: Floats, groups: Integers) -> _Ranks:
         """`ratios` has a column for each partner, perhaps none; rows without a value of their own are no reference."""
         used = np.isfinite(own)
-        own, ratios, novelty = own[used], ratios[used], novelty[used]
+        own, ratios, novelty, groups = own[used], ratios[used], novelty[used], groups[used]
         unlike = np.fmin(_shares(own), _shares(novelty))
         known = np.isfinite(ratios).any(axis=1)
         least = np.full(len(own), np.nan)
         least[known] = np.nanmin(ratios[known], axis=1) if known.any() else np.nan
         smaller = np.fmin(unlike, _shares(least))[known]
-        return cls(_ordered(own), _ordered(novelty), _ordered(unlike), _ordered(least), _ordered(smaller))
+        spreads = (Spread.of(own, groups), Spread.of(novelty, groups), Spread.of(least, groups))
+        return cls(_ordered(own), _ordered(novelty), _ordered(unlike), _ordered(least), _ordered(smaller), spreads)
 
     def p_values(self, own: float, ratio: float, novelty: float) -> tuple[float, float, float]:
+        """Own, others and both, each by rank and by recording."""
+        of_own, of_novelty, of_ratio = self.spreads
+        n_recordings = of_own.n_recordings
         unlike = p_own = p_value(self.own, own)
+        tails = [of_own.tail(own)]
         if self.novelty and novelty == novelty:
             unlike = min(p_own, p_value(self.novelty, novelty))
             p_own = _joint(self.unlike, unlike)
+            tails.append(of_novelty.tail(novelty))
+        p_own = by_recording(p_own, _smallest_of(tails), len(self.own), n_recordings)
         if not self.ratios:
             return p_own, np.nan, p_own
         p_others = p_value(self.ratios, ratio)
-        return p_own, p_others, _joint(self.smaller, min(unlike, p_others))
+        both = _joint(self.smaller, min(unlike, p_others))
+        tails.append(of_ratio.tail(ratio))
+        return (
+            p_own,
+            by_recording(p_others, tails[-1], len(self.ratios), of_ratio.n_recordings),
+            by_recording(both, _smallest_of(tails), len(self.smaller), of_ratio.n_recordings),
+        )
+
+
+def _smallest_of(p_values: list[float]) -> float:
+    """p-value of the smallest of several that are independent, or depend on each other positively."""
+    return 1 - (1 - min(p_values)) ** len(p_values)
 
 
 def _ordered(values: Floats) -> list[float]:

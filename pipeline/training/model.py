@@ -203,7 +203,9 @@ class Model:
                 timing=ArrayComponents.from_arrays(_part("timing", arrays)),
                 reference=ArrayReference.from_arrays(_part("reference", arrays)),
                 typical=arrays["typical"],
-                screen=ArrayScreen.from_arrays(_part("screen", arrays), arrays["reference.distances"]),
+                screen=ArrayScreen.from_arrays(
+                    _part("screen", arrays), arrays["reference.distances"], arrays["reference.groups"]
+                ),
                 machines=tuple(_machine(_part(f"machine{s + 1}", arrays)) for s in range(n_sensors)),
                 votes=WeightedVotes(metadata["dependence"]),
                 combined=_combined(arrays),
@@ -232,6 +234,7 @@ _SHAPES = {
     "typical": "2SV",
     "reference.features": "SCN",
     "reference.distances": "NS",
+    "reference.groups": "N",
     "screen.features": "SKN",
     "screen.residuals": "SSKN",
     "screen.maps": "SSKK",

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from scipy.stats import t as student
 
-from pipeline.learners.array_reference import FEWEST_SEGMENTS, ArrayReference, log_mean_nearest
+from pipeline.learners.array_reference import FEWEST_SEGMENTS, ArrayReference, Spread, log_mean_nearest
 from tests.learners.test_array import FEATURES, RECORDINGS, SEGMENTS, SENSORS, array
 
 EVERYONE = np.ones(SENSORS, bool)
@@ -31,6 +32,16 @@ def p_values(found: ArrayReference, x, present):
 def nearest_ten(x, points) -> float:
     """Mean distance to the ten nearest."""
     return sum(sorted(math.dist(x, point) for point in points)[:10]) / 10
+
+
+def tail_by_definition(values, groups, new) -> float:
+    """Student's tail of a segment of a new recording: variances between and within recordings, by plain loops."""
+    values, groups = np.asarray(values), np.asarray(groups)
+    recordings = [values[groups == group] for group in np.unique(groups)]
+    means = [np.mean(one) for one in recordings]
+    within = sum(np.sum((one - np.mean(one)) ** 2) for one in recordings) / (len(values) - len(recordings))
+    deviation = math.sqrt(np.var(means, ddof=1) * (1 + 1 / len(means)) + within)
+    return float(student.sf((new - np.mean(means)) / deviation, len(means) - 1))
 
 
 def one_after_the_other(x, points, penalty) -> float:
@@ -60,7 +71,10 @@ def test_distances_are_rounded_in_the_order_of_the_features(n_features, used):
 
 
 def test_p_values_are_ranks_by_enumeration(reference):
-    """Every reference segment against all of the other recordings, the new one against all: its rank, by counting."""
+    """Every reference segment against all of the other recordings, the new one against all: its rank, by counting.
+
+    Counted by recordings it may be larger, but no larger than Student's tail.
+    """
     found, X, groups = reference
     fresh = [*array(7)[0][::57], *array(8)[0][::57]]
     for s in range(SENSORS):
@@ -70,15 +84,20 @@ def test_p_values_are_ranks_by_enumeration(reference):
             new = nearest_ten(x[s], X[:, s])
             # Only as far as single precision tells two distances apart.
             low, high = (sum(one >= new * (1 + error) for one in own) for error in (1e-6, -1e-6))
-            p = p_values(found, x, EVERYONE)[s] * (len(X) + 1) - 1
-            assert low - 1e-9 <= p <= high + 1e-9
+            p = p_values(found, x, EVERYONE)[s]
+            tail = tail_by_definition(np.log(own), groups, math.log(new))
+            bounds = [
+                max((1 + n) / (len(X) + 1), min((1 + n / SEGMENTS) / (RECORDINGS + 1), tail * error))
+                for n, error in ((low, 0.97), (high, 1.03))
+            ]
+            assert bounds[0] - 1e-9 <= p <= bounds[1] + 1e-9
 
 
 def test_p_values_reach_from_one_over_all_to_one(reference):
     """Nothing is farther out than what is infinitely far, nothing nearer than what lies among its like."""
     found, X, _ = reference
     assert p_values(found, np.full((SENSORS, FEATURES), 1e30), EVERYONE) == pytest.approx([1 / (len(X) + 1)] * SENSORS)
-    crowd = ArrayReference(np.zeros((1, 2, 30), np.float32), np.zeros((30, 1)))
+    crowd = ArrayReference(np.zeros((1, 2, 30), np.float32), np.zeros((30, 1)), np.arange(30))
     assert p_values(crowd, np.zeros((1, 2)), np.ones(1, bool)) == 1
 
 
@@ -98,6 +117,48 @@ def test_false_alarms_come_as_often_as_promised():
         promised = math.floor(alpha * (references + 1)) / (references + 1)
         low, high = binomtest(int(np.sum(np.array(p) <= alpha)), trials).proportion_ci(0.99)
         assert low <= promised <= high
+
+
+def alarms_of_new_recordings(rng, *, between, alpha, n_recordings=30, n_segments=20, trials=400):
+    """Share of the segments of new recordings at most alpha, by this reference and by plain ranks of segments."""
+    groups = np.repeat(np.arange(n_recordings), n_segments)
+    hits, by_rank = [], []
+    for _ in range(trials):
+        values = rng.normal(0, between, n_recordings + 1)[:, None] + rng.normal(size=(n_recordings + 1, n_segments))
+        known = values[:-1].ravel()
+        found = ArrayReference(np.zeros((1, 1, len(known)), np.float32), known[:, None], groups)
+        hits += [found.p_values(np.array([value]))[0] <= alpha for value in values[-1]]
+        by_rank += [(1 + np.sum(known >= value)) / (len(known) + 1) <= alpha for value in values[-1]]
+    return np.mean(hits), np.mean(by_rank)
+
+
+@pytest.mark.parametrize("between", [0.0, 1.0, 5.0])
+def test_false_alarms_hold_where_recordings_differ(between):
+    """Where recordings differ much, one in thirty lies beyond all known ones: plain ranks alarm three times too often.
+
+    Trials are new recordings and new references, so they are independent: errors of their means are those of 400.
+    """
+    alpha, rng = 0.01, np.random.default_rng(5)
+    found, by_rank = alarms_of_new_recordings(rng, between=between, alpha=alpha)
+    error = math.sqrt(alpha * (1 - alpha) / 400)
+    assert found <= alpha + 2 * error
+    assert found >= 0.3 * alpha
+    assert (by_rank > 2 * alpha) == (between == 5.0)
+
+
+@pytest.mark.parametrize("n_recordings", [12, 20, 50, 400])
+def test_the_tail_is_students(n_recordings):
+    """Wallace's approximation against scipy, down to one in ten thousand."""
+    spread = Spread(1.0, 2.0, n_recordings)
+    for p in (0.9, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-4):
+        value = 1.0 + 2.0 * student.isf(p, n_recordings - 1)
+        assert spread.tail(value) == pytest.approx(p, rel=0.05)
+    assert spread.tail(math.inf) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_spread_of_a_single_recording_is_unknown():
+    """Then ranks are all that there is."""
+    assert Spread.of(np.arange(30.0), np.zeros(30, int)).tail(100.0) == 0.0
 
 
 def test_false_alarms_over_recordings_with_a_character_of_their_own():
@@ -184,4 +245,4 @@ def test_stored_and_loaded_it_says_the_same(reference):
     np.testing.assert_array_equal(p_values(again, x, EVERYONE), p_values(found, x, EVERYONE))
     for one, other in zip(again.neighbors(x[1], 1, 5), found.neighbors(x[1], 1, 5), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert found.as_arrays().keys() == {"features", "distances"}
+    assert found.as_arrays().keys() == {"features", "distances", "groups"}
