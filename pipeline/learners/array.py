@@ -29,6 +29,8 @@ _COSTS = (1.0, 3.0, 10.0)
 _LABEL_MACHINES = ((0.125, 0.1), (0.125, 0.3), (0.125, 1.0))
 """Width and cost, one for each round of judging labels. The first is so smooth that it is little more than the mean of
 each class, which many wrong labels hardly move; the others sharpen it once the worst labels count less."""
+_NEARLY_CHANCE = 0.6
+"""Log loss on left-out recordings from which on it chooses no machine: ln 2 is that of tossing a coin."""
 _LABEL_FOLDS = 20  # a label is best judged by classifiers that saw nearly all the others
 _FLAT = 1e3  # prior variance of the offset: as good as none
 _MARGIN_LIMIT = 2.0
@@ -358,7 +360,8 @@ def _tuned(sensors: list[_Sensor | None], weights: Floats, nominal: Floats, fold
 
     Segments count by `weights` in training and by `nominal` in the loss. Accuracy is a noisier criterion, the hinge
     loss falls with the size of the margins and so prefers the largest cost, and one pair for all sensors is better than
-    one each.
+    one each. Where left-out recordings can hardly be told apart, as with very many wrong labels, all machines have
+    about the same loss, and the smoothest is taken.
     """
     loss = np.zeros((len(_WIDTHS), len(_COSTS)))
     for s, sensor in enumerate(sensors):
@@ -367,6 +370,8 @@ def _tuned(sensors: list[_Sensor | None], weights: Floats, nominal: Floats, fold
                 assert sensor is not None
                 honest = sensor.cross_fitted(weights[:, s], folds, width, C)
                 loss[i, j] += _log_loss(honest, sensor.y, nominal[:, s])
+    if float(loss.min()) > _NEARLY_CHANCE * sum(sensor is not None for sensor in sensors):
+        return Tuning(*_LABEL_MACHINES[0], float(loss.min()))
     best = int(loss.argmin())
     return Tuning(_WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)], float(loss.min()))
 

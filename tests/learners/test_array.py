@@ -151,6 +151,15 @@ def test_a_rare_class_is_not_taken_for_wrong_labels(n_rare, test_set):
     assert model.score(X_test, y_test) > 0.7
 
 
+@pytest.mark.parametrize("wrong", [0.0, 0.45])
+def test_where_labels_say_nothing_the_smoothest_machine_is_taken(wrong):
+    """With nearly half of the labels wrong, all machines are as bad on left-out recordings: none can be chosen."""
+    X, y, groups = array(apart=2.0)
+    flipped = np.random.default_rng(3).permutation(RECORDINGS)[: round(wrong * RECORDINGS)]
+    model = fitted(X, np.where(np.isin(groups, flipped), 1 - y, y), groups)
+    assert ((model.width_, model.C_) == (0.125, 0.1)) == (wrong > 0)
+
+
 def test_loud_failures_are_refused():
     """Segments ten times too large, in one sensor."""
     X, y, groups = array()
