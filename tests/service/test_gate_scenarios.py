@@ -23,7 +23,7 @@ from pipeline.training.model import Model
 from pipeline.workers import ThisProcess
 
 RATE = 4000
-SITE = Site(seed=2, rate_hz=RATE, duration_seconds=4.5)
+SITE = Site(seed=3, rate_hz=RATE, duration_seconds=4.5)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
 HEARING = Hearing.usual(RATE, 4)
 LEARNING = Learning(HEARING.grid, HEARING.settings, seed=0, components=12, folds=2)
