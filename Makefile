@@ -30,7 +30,7 @@ demo: $(VENV)/.run
 	$(BIN)/gemmed replay demo/passing --model demo/model --out demo/decisions.jsonl
 	$(BIN)/gemmed evaluate demo/decisions.jsonl --labels demo/passing/labels.csv --truth demo/passing/truth.csv --out demo
 	$(BIN)/gemmed health demo/passing --model demo/model --out demo/health.html --json demo/health.json
-	$(BIN)/gemmed explain r001@3 --recordings demo/passing --model demo/model --out demo/explanation.png
+	$(BIN)/gemmed explain r001@5 --recordings demo/passing --model demo/model --out demo/explanation.png
 
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
