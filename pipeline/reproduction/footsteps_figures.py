@@ -24,7 +24,7 @@ def _grid_figure(results: FootstepResults, path: Path) -> Path:
     plt = pyplot()
     height = 1.9 + 0.34 * len(results.cells)
     figure, panels = plt.subplots(
-        1, 4, figsize=(17, height), layout="constrained", width_ratios=[len(COLUMNS), 1.3] * 2, sharey=True
+        1, 4, figsize=(17, height), layout="constrained", width_ratios=[len(COLUMNS), 2.0] * 2, sharey=True
     )
     for (quantity, meaning), accuracy, against in zip(_PANELS, panels[0::2], panels[1::2], strict=True):
         _accuracies(results, quantity, accuracy)
