@@ -277,12 +277,13 @@ def false_alarms(plan: Plan, folder: Path, entries: list[Entry]) -> dict[str, Ra
                 ):
                     hits.setdefault(kind, []).extend(found)
                     tested.setdefault(kind, []).extend([entries[test[place]]] * len(found))
-    by_source = len({entry.source for entry in entries}) >= 3
-    units = {"recording": lambda entry: entry.name} | ({"source": lambda entry: entry.source} if by_source else {})
+    units = ("name", "source") if len({entry.source for entry in entries}) >= 3 else ("name",)
     rates = {
-        f"{kind}, by {unit}": rate(hits[kind], [name_of(entry) for entry in tested[kind]])
+        f"{kind}, by {'recording' if unit == 'name' else unit}": rate(
+            hits[kind], [getattr(entry, unit) for entry in tested[kind]]
+        )
         for kind in hits
-        for unit, name_of in units.items()
+        for unit in units
     }
     return {kind: found for kind, found in rates.items() if found is not None}
 
