@@ -360,8 +360,8 @@ def _tuned(sensors: list[_Sensor | None], weights: Floats, nominal: Floats, fold
 
     Segments count by `weights` in training and by `nominal` in the loss. Accuracy is a noisier criterion, the hinge
     loss falls with the size of the margins and so prefers the largest cost, and one pair for all sensors is better than
-    one each. Where left-out recordings can hardly be told apart, as with very many wrong labels, all machines have
-    about the same loss, and the smoothest is taken.
+    one each. Where left-out recordings are classified hardly better than by chance, as with very many wrong labels, all
+    machines have about the same loss, and the smoothest is used.
     """
     loss = np.zeros((len(_WIDTHS), len(_COSTS)))
     for s, sensor in enumerate(sensors):

@@ -40,7 +40,7 @@ class SensorPValues:
     own: Floats
     """Of the distance to what the sensor delivered before."""
     others: Floats
-    """Of the distance to what the other sensors let expect, relative to that."""
+    """Of the distance to what the other sensors predict, relative to that."""
     both: Floats
     """Of the smaller of the two."""
     agree: Flags
@@ -66,8 +66,8 @@ class ArrayScreen:
     the summary view are given, a third measure is how far the sensor's sound is from that of all classes, relative to
     the median of its partners: a new kind of sound is far at all of them, a fault at one.
 
-    A failing sensor fits nobody, and that must not speak against its neighbours. So who is refused is no longer asked
-    about others: first those unlike themselves, then one by one the sensor without which the rest agree best.
+    A failing sensor agrees with no other, and that must not count against its neighbors. So a refused sensor is not
+    used to judge others: first those unlike their own past, then one by one the one without which the rest agree best.
     """
 
     features: Singles  # (sensors, features, segments)
@@ -168,7 +168,7 @@ class ArrayScreen:
     def _settled(
         self, own: Floats, ratios: Floats, novelty: Floats, judged: Flags, asked: Flags
     ) -> tuple[Flags, Floats]:
-        """Whom each sensor is compared with once nobody who is refused bears witness, and the p-values then."""
+        """Return the partners of each sensor without refused sensors, and the p-values given these partners."""
         found = self._ranked(own, ratios, novelty, judged, asked)
         unlike_itself = found[0] <= self._refused_at
         if unlike_itself.any():
@@ -237,7 +237,7 @@ class ArrayScreen:
 
     @cached_property
     def _penalties(self) -> tuple[Singles, Singles]:
-        """Added to squared distances: what is not believed is infinitely far from everybody."""
+        """Added to squared distances: segments that are no reference are infinitely far away."""
         return penalties(self.own.T), penalties(self.ratios.transpose(1, 2, 0))
 
     def _table(self, sensor: int, asked: Flags) -> _Ranks:

@@ -198,7 +198,7 @@ def _grid(results: FootstepResults) -> list[str]:
         "Loud, dead and stale sensors fail in bursts of on average "
         f"{BURST_SEGMENTS:g} segments, polluted ones in whole recordings of one class: the first and the third sensor. "
         "Mislabelled recordings concern all sensors. Mixed: the first sensor loud, the third stale, and half the rate "
-        f"mislabelled as well. {FEW}+{FEW}: so many recordings for training. SVC, oracle (SVC without what is wrong) "
+        f"mislabelled as well. {FEW}+{FEW}: training recordings of each class. SVC, oracle (SVC without what is wrong) "
         "and the SVCs behind a screen are tuned by cross-validation over recordings on what they are trained on; MED "
         "as the joint learner is. All see the summary of a segment; the joint learner also compares sensors by their "
         f"timing. {JOINT_PAPER.capitalize()}: the flattened cepstra of the strongest window for both.",

@@ -52,7 +52,7 @@ class Departures:
         self._usual = np.where(np.isnan(now), self._usual, blend)
 
     def _blame(self, summary: Samples, usual: Numbers, groups: list[list[int]]) -> None:
-        """The group of several sensors that has been furthest from its own past; nobody where one has none."""
+        """Name the group of several sensors that moved furthest from its own past; none where a past is missing."""
         distance = np.linalg.norm(summary - usual, axis=1)
         self._moved = distance if self._moved is None else self._moved + np.nan_to_num(distance)
         moved = {tuple(group): float(self._moved[group].mean()) for group in groups if len(group) > 1}

@@ -1,4 +1,4 @@
-"""How far can each sensor be believed in this segment?"""
+"""P-values of each sensor in a segment: sensor fault, and sound unlike every class."""
 
 from __future__ import annotations
 
