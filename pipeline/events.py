@@ -324,6 +324,7 @@ class Outcome:
     probability: float | None  # of the label; without one, of the likelier class, if any sensor had a say
     log_odds: float | None  # of the second class
     reason: str | None = None
+    probabilities: Mapping[str, float] | None = None  # of every class, if any sensor had a say
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -428,3 +429,94 @@ class CalibrationChanged:
     realised: float
     low: float
     high: float
+
+
+class PassageEnd(StrEnum):
+    """Why a passage ended."""
+
+    QUIET = "quiet"  # nobody was there for the quiet time
+    BACKGROUND_CHANGED = "background changed"  # it lasted too long for somebody who passes by
+    RECORDING_ENDED = "recording ended"  # somebody was still there; it may continue in the next recording
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why a sensor (counted from 0) had no part in a share of the segments of a passage."""
+
+    sensor: int
+    role: Role
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """When a sensor (counted from 0) was loudest during a passage, and how far above its background."""
+
+    sensor: int
+    sample: int
+    level_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """Straight path past sensors of known positions, with standard errors."""
+
+    direction_degrees: float
+    """Of the motion, counterclockwise from the x axis of the positions."""
+    direction_error_degrees: float
+    speed_mps: float
+    speed_error_mps: float
+    nearest_m: tuple[float, float]
+    """Point of the path nearest to the center of the array."""
+    nearest_error_m: float
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What is known of a passage so far: somebody goes by, from the first to the last segment of one event."""
+
+    id: str
+    start: int
+    stop: int
+    outcome: Outcome
+    evidence: Mapping[str, float]
+    """Log-probability of each class, summed over segments; passages that are joined add theirs."""
+    presence: float
+    """Mean probability that somebody was there."""
+    segments: int
+    decided: int
+    """Segments with a label."""
+    sensors_used: tuple[int, ...]
+    excluded: tuple[Exclusion, ...]
+    peaks: tuple[Peak, ...]
+    """In the order of time."""
+    p_known: float | None
+    """Mean p-value of the sound among all classes: small means a sound unlike every class."""
+    cadence_per_minute: float | None = None
+    cadence_confidence: float | None = None
+    movement: Movement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassageStarted:
+    """Somebody is there: known at `sample`."""
+
+    sample: int
+    passage: Passage
+
+
+@dataclass(frozen=True, slots=True)
+class PassageUpdated:
+    """A passage goes on: its verdict changed, or ten seconds went by."""
+
+    sample: int
+    passage: Passage
+
+
+@dataclass(frozen=True, slots=True)
+class PassageEnded:
+    """A passage is over: known at `sample`."""
+
+    sample: int
+    passage: Passage
+    reason: PassageEnd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from functools import singledispatchmethod
 from math import isfinite
 from typing import Any
@@ -20,11 +21,16 @@ from pipeline.events import (
     FileHeard,
     Gap,
     ModelChanged,
+    Movement,
     Notice,
     NoticeKind,
     Numbers,
     Outcome,
     Paced,
+    Passage,
+    PassageEnded,
+    PassageStarted,
+    PassageUpdated,
     RecordingFinished,
     RecordingStarted,
     SourceTrouble,
@@ -44,7 +50,7 @@ _VERDICTS = {
 EVENT_TYPES = (
     "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
     "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
-    "source_trouble", "decision", "recording_finished", *map(str, NoticeKind),
+    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished", *map(str, NoticeKind),
 )  # fmt: skip
 """All that a daemon tells."""
 
@@ -57,15 +63,17 @@ def line(event: dict[str, Any]) -> str:
 class EventLines:
     """An observer that hands every event to `write`, ready for JSON; facts of other kinds are skipped."""
 
-    remembers = ("_recording", "_model", "_counts", "_abstained", "_degraded")
+    remembers = ("_recording", "_rate_hz", "_model", "_counts", "_passages", "_abstained", "_degraded")
 
     def __init__(self, write: Callable[[dict[str, Any]], None], *, model: str) -> None:
         self._write, self._model = write, model
         self._recording: str | None = None
+        self._rate_hz = 1
         self._forget()
 
     def _forget(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._passages: Counter[str] = Counter()
         self._abstained = self._degraded = 0
 
     def observe(self, event: object, /) -> None:
@@ -82,7 +90,7 @@ class EventLines:
 
     @_describe.register
     def _(self, event: RecordingStarted) -> dict[str, Any]:
-        self._recording = event.recording
+        self._recording, self._rate_hz = event.recording, event.rate_hz
         self._forget()
         return {
             "type": "recording_started",
@@ -239,6 +247,7 @@ class EventLines:
             "recording": self._recording,
             "start_sample": features.span.start,
             "stop_sample": features.span.stop,
+            "start_seconds": self._seconds(features.span.start),
             "window_start_sample": features.window.start,
             **_outcome(event.outcome),
             "fused_log_odds": _rounded(event.outcome.log_odds),
@@ -257,6 +266,53 @@ class EventLines:
         }
 
     @_describe.register
+    def _(self, event: PassageStarted) -> dict[str, Any]:
+        return {"type": "passage_started", **self._passage(event.passage, event.sample)}
+
+    @_describe.register
+    def _(self, event: PassageUpdated) -> dict[str, Any]:
+        return {"type": "passage_updated", **self._passage(event.passage, event.sample)}
+
+    @_describe.register
+    def _(self, event: PassageEnded) -> dict[str, Any]:
+        self._passages[event.passage.outcome.label or "no label"] += 1
+        return {"type": "passage_ended", **self._passage(event.passage, event.sample), "end": str(event.reason)}
+
+    def _passage(self, passage: Passage, sample: int) -> dict[str, Any]:
+        return {
+            "passage": passage.id,
+            "recording": self._recording,
+            "sample": sample,
+            "start_sample": passage.start,
+            "stop_sample": passage.stop,
+            "start_seconds": self._seconds(passage.start),
+            "end_seconds": self._seconds(passage.stop),
+            **_outcome(passage.outcome),
+            "probabilities": _probabilities(passage.outcome),
+            "evidence": {name: _rounded(value) for name, value in passage.evidence.items()},
+            "presence": _rounded(passage.presence),
+            "segments": passage.segments,
+            "decided": passage.decided,
+            "sensors_used": [sensor + 1 for sensor in passage.sensors_used],
+            "sensors_excluded": [
+                {"sensor": one.sensor + 1, "role": str(one.role), "share": _rounded(one.share)}
+                for one in passage.excluded
+            ],
+            "peaks": [
+                {"sensor": one.sensor + 1, "seconds": self._seconds(one.sample), "level_db": _rounded(one.level_db)}
+                for one in passage.peaks
+            ],
+            "p_known": _rounded(passage.p_known),
+            "cadence_per_minute": _rounded(passage.cadence_per_minute),
+            "cadence_confidence": _rounded(passage.cadence_confidence),
+            "movement": _movement(passage.movement),
+            "model": self._model,
+        }
+
+    def _seconds(self, sample: int) -> float | None:
+        return _rounded(sample / self._rate_hz)
+
+    @_describe.register
     def _(self, event: RecordingFinished) -> dict[str, Any]:
         described = {
             "type": "recording_finished",
@@ -268,6 +324,7 @@ class EventLines:
             "labels": dict(sorted(self._counts.items())),
             "abstained": self._abstained,
             "degraded": self._degraded,
+            "passages": dict(sorted(self._passages.items())),
         }
         self._recording = None
         self._forget()
@@ -287,6 +344,22 @@ def _most_frequent(counts: Counter[str]) -> str | None:
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {"label": outcome.label, "probability": _rounded(outcome.probability), "reason": outcome.reason}
+
+
+def _probabilities(outcome: Outcome) -> dict[str, float | None] | None:
+    if outcome.probabilities is None:
+        return None
+    return {name: _rounded(value) for name, value in outcome.probabilities.items()}
+
+
+def _movement(movement: Movement | None) -> dict[str, Any] | None:
+    if movement is None:
+        return None
+    told = {field.name: getattr(movement, field.name) for field in fields(movement)}
+    return {
+        name: [_rounded(one) for one in value] if isinstance(value, tuple) else _rounded(value)
+        for name, value in told.items()
+    }
 
 
 def rounded_numbers(values: Numbers) -> list[float | None]:
