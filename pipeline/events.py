@@ -33,6 +33,10 @@ def _freeze(fact: object, *names: str) -> None:
         object.__setattr__(fact, name, view)
 
 
+def _nothing() -> Samples:
+    return np.empty((0, 0), np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Samples `start` to `stop`, the latter not included."""
@@ -245,7 +249,7 @@ class Views:
     """Two descriptions of the cepstra of a segment; NaN where a sensor is not present.
 
     `summary` does not depend on when something is heard within the segment and serves to tell classes apart. `timing`
-    does, and serves to compare sensors with each other.
+    does, and serves to compare sensors with each other. `onsets` are those of the frames that are new in this segment.
     """
 
     span: Span
@@ -254,9 +258,12 @@ class Views:
     timing: Samples  # (sensors, values)
     present: Mask
     trusted: Mask
+    onsets: Samples = field(default_factory=_nothing)  # (sensors, frames): how much louder each frame is, in decibels
+    background: Samples = field(default_factory=_nothing)  # (sensors, values): median of the summary over some minutes
+    background_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        _freeze(self, "summary", "timing", "present", "trusted")
+        _freeze(self, "summary", "timing", "present", "trusted", "onsets", "background")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,6 +276,8 @@ class Features:
     timing: Samples  # (sensors, components)
     present: Mask
     trusted: Mask
+    views: Views | None = None
+    """What they were made of."""
 
     def __post_init__(self) -> None:
         _freeze(self, "summary", "timing", "present", "trusted")
@@ -299,9 +308,12 @@ class Verdicts:
     screened: Screened
     margins: Numbers  # positive for the second class
     log_odds: Numbers  # the same, calibrated on recordings that were left out
+    presence: Numbers | None = None  # log-odds that somebody is there, None if nothing is known about that
 
     def __post_init__(self) -> None:
         _freeze(self, "margins", "log_odds")
+        if self.presence is not None:
+            _freeze(self, "presence")
 
 
 class Role(StrEnum):
@@ -336,9 +348,16 @@ class Decision:
     weights: Numbers  # 0 to 1
     roles: tuple[Role, ...]
     without: tuple[Outcome, ...]
+    presence: float | None = None
+    """Log-odds that somebody is there, of all usable sensors together."""
 
     def __post_init__(self) -> None:
         _freeze(self, "weights")
+
+    @property
+    def is_somebody(self) -> bool:
+        """Whether somebody is there, as far as this segment shows; true if nothing is known about that."""
+        return self.presence is None or self.presence > 0
 
     @property
     def features(self) -> Features:

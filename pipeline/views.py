@@ -17,6 +17,7 @@ _MODULATION_WEIGHT = 0.8
 _MODULATION_FLOOR = 0.1  # squared decibels: below it are the fluctuations of steady noise
 _TIMING_COEFFICIENTS = 4
 _TIMING_FRAMES = 4
+_RISE_SECONDS, _RISE_BANDS = 0.02, 40
 
 
 class Summary:
@@ -69,6 +70,31 @@ class Summary:
         n, n_modulation = self._n_coefficients, self._n_coefficients * len(self._bands_hz)
         modulation = [_MODULATION_WEIGHT / sqrt(n_modulation)] * n_modulation
         return np.array([1 / sqrt(n)] * (2 * n) + modulation)
+
+
+class Onsets:
+    """How much louder the frames of a segment become, as the mean rise over a smoothed mel spectrum.
+
+    Of the frames at the end of a segment only, as many as the next segment is later: those of consecutive segments
+    follow each other without overlap.
+    """
+
+    def __init__(self, grid: Grid, n_coefficients: int) -> None:
+        self._n_frames = min(grid.stride // grid.hop, grid.segment_frames)
+        self._lag = max(1, round(_RISE_SECONDS / grid.hop_seconds))
+        number, band = np.arange(n_coefficients), np.arange(_RISE_BANDS)
+        # The inverse of an orthogonal cosine transform, at so many bands.
+        waves = np.cos(np.pi * number[:, None] * (band + 0.5) / _RISE_BANDS)
+        waves *= np.where(number == 0, sqrt(0.5), 1.0)[:, None] * sqrt(2 / _RISE_BANDS)
+        self._waves = waves.astype(np.float32)
+
+    def __call__(self, values: Samples) -> Samples:
+        """(sensors, frames, coefficients) → (sensors, new frames)."""
+        first = max(0, values.shape[1] - self._n_frames - self._lag)
+        bands = values[:, first:] @ self._waves
+        rises: Samples = np.maximum(bands[:, self._lag :] - bands[:, : -self._lag], 0).mean(axis=2)
+        missing = self._n_frames - rises.shape[1]
+        return np.pad(rises, ((0, 0), (missing, 0))) if missing else rises
 
 
 @dataclass(frozen=True, slots=True)

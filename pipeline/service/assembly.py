@@ -15,8 +15,10 @@ from pipeline.errors import UsageError
 from pipeline.events import Block, RecordingStarted
 from pipeline.grid import Grid
 from pipeline.health.usual import Usual
+from pipeline.learners.array_presence import LEAST_EVIDENCE, fused, sustained
 from pipeline.protocols import Stage
 from pipeline.stages import (
+    Background,
     Chain,
     Classification,
     Doubting,
@@ -28,6 +30,7 @@ from pipeline.stages import (
     Measuring,
     Mfcc,
     Pacing,
+    Passages,
     Projection,
     Screening,
     Suspicion,
@@ -53,6 +56,11 @@ class Choices:
     masked: tuple[int, ...] = ()
     health: bool = True
     alarms_per_day: float = 1.0
+    presence: bool = True
+    """Whether segments with nobody get no label, and passages are found."""
+    false_passages_per_day: float = 2.0
+    positions_m: tuple[tuple[float, float], ...] = ()
+    """Of the sensors, if they are known."""
 
     def __post_init__(self) -> None:
         if self.fusion not in FUSIONS:
@@ -61,13 +69,20 @@ class Choices:
             raise UsageError(f"alpha={self.alpha} must lie between 0 and 1; 0.01 is usual")
         if not 0 < self.alarms_per_day < inf:
             raise UsageError(f"alarms_per_day={self.alarms_per_day} must be above 0 and finite; 1 is usual")
+        if not 0 < self.false_passages_per_day < inf:
+            raise UsageError(
+                f"false_passages_per_day={self.false_passages_per_day} must be above 0 and finite; 2 is usual"
+            )
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Choices:
         """Those that `as_dict` told, among other things."""
         values = {field.name: told[field.name] for field in fields(cls) if field.name in told}
-        values.setdefault("health", False)  # decided before there was any
-        return cls(**values | {"masked": tuple(told["masked"])})
+        # Decided before there was any.
+        values.setdefault("health", False)
+        values.setdefault("presence", False)
+        positions = tuple((float(x), float(y)) for x, y in values.get("positions_m", ()))
+        return cls(**values | {"masked": tuple(told["masked"]), "positions_m": positions})
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -77,6 +92,9 @@ class Choices:
             "masked": list(self.masked),
             "health": self.health,
             "alarms_per_day": self.alarms_per_day,
+            "presence": self.presence,
+            "false_passages_per_day": self.false_passages_per_day,
+            "positions_m": [list(place) for place in self.positions_m],
         }
 
 
@@ -103,6 +121,7 @@ def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:
         Windowing(grid),
         mfcc,
         Viewing(grid, n_coefficients=settings["n_coefficients"], features=settings["features"]),
+        Background(grid),
     ]
 
 
@@ -136,8 +155,25 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
     """From p-values to decisions."""
     rule = model.votes if choices.fusion == "votes" else model.combined_features
     return [
-        Classification(model.machines),
-        Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence),
+        Classification(model.machines, model.presence if choices.presence else None),
+        Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence, somebody=fused),
+    ]
+
+
+def passing(model: Model, choices: Choices) -> list[Stage]:
+    """From decisions to passages; none if the model knows no background."""
+    if model.presence is None or not choices.presence:
+        return []
+    return [
+        Passages(
+            model.grid,
+            threshold=model.presence.threshold(choices.false_passages_per_day),
+            least=LEAST_EVIDENCE,
+            sustained=sustained,
+            n_mels=model.settings["n_mels"],
+            least_confidence=choices.least_confidence,
+            positions_m=choices.positions_m,
+        )
     ]
 
 
@@ -151,6 +187,7 @@ def whole_chain(model: Model, choices: Choices) -> Chain:
     return Chain(
         *hearing(model.grid, model.settings, choices, model.n_sensors, model.usual),
         *deciding(model, choices),
+        *passing(model, choices),
         Doubting(model.classes),
     )
 

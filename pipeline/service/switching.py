@@ -20,8 +20,8 @@ from pipeline.events import (
     Views,
 )
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, deciding, hearing, hearing_settings, screening, states, voting
-from pipeline.snapshots import Taken, restore, snapshot, value
+from pipeline.service.assembly import Choices, deciding, hearing, hearing_settings, passing, screening, states, voting
+from pipeline.snapshots import Taken, put, restore, snapshot, taken, value
 from pipeline.stages import Chain, Doubting
 from pipeline.training.model import Model
 from pipeline.training.shadow import Shadow
@@ -84,12 +84,14 @@ class Switching:
     """From blocks to decisions, by the model of the moment; without one, to the states of the sensors.
 
     A `ModelChanged` replaces the model for all segments that end behind it. Faults that the old model saw are closed,
-    physical faults, states and trust go on. What is usual is that of the model with which a recording began. A
+    physical faults, states, trust and an open passage go on. What is usual is that of the model with which a recording began. A
     challenger may be heard in the shadow: it decides, too, and changes nothing.
     """
 
     accepts = object
-    remembers = ("_made_for", "_began_with", "_decided_by", "_known", "_listening", "_deciding", "_shadow")
+    remembers = (
+        "_made_for", "_began_with", "_decided_by", "_recording", "_known", "_listening", "_deciding", "_passing", "_shadow",
+    )  # fmt: skip
 
     def __init__(
         self, hearing: Hearing, choices: Choices, model: Model | None, *, load: Callable[[str], Model]
@@ -97,6 +99,7 @@ class Switching:
         self.hearing, self.choices, self.model = hearing, choices, model
         self._load = load
         self._shadow: _Shadow | None = None
+        self._recording = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -106,9 +109,11 @@ class Switching:
         self._states = Chain(*states(how.grid.rate_hz, self.choices))
         self._known = _Known()
         self._began_with = _name_of(self.model)
+        self._passing = Chain()
         self._adopt(self.model)
 
-    def _adopt(self, model: Model | None) -> None:
+    def _adopt(self, model: Model | None) -> list[object]:
+        """Let a model decide; the end of an open passage if it finds none."""
         self.model, self._decided_by = model, _name_of(model)
         screens = Chain(*screening(model, self.choices)) if model else Chain()
         votes = Chain(*voting(model, self.choices), Doubting(model.classes)) if model else Chain()
@@ -116,10 +121,21 @@ class Switching:
             screens.push(fact)
             votes.push(fact)
         self._votes, self._deciding = votes, Chain(screens, self._states, votes)
+        return self._pass_on(Chain(*passing(model, self.choices)) if model else Chain())
+
+    def _pass_on(self, passages: Chain) -> list[object]:
+        """Hand an open passage to the stage of another model."""
+        before, self._passing = self._passing, passages
+        if len(before.stages) == len(passages.stages):
+            put(passages, taken(before))
+            return []
+        passages.push(RecordingStarted(self._recording, self.hearing.grid.rate_hz, ()))
+        return before.flush()
 
     def push(self, item: object, /) -> list[object]:
         if isinstance(item, RecordingStarted):
             before = self.flush()
+            self._recording = item.recording
             self._begin()
             if self._shadow is not None:
                 self._shadow.comparison.begin_recording()
@@ -135,13 +151,13 @@ class Switching:
             self._known.note(fact)
         if self._shadow is not None:
             self._shadow.push(heard, decided)
-        return decided
+        return [fact for one in decided for fact in self._passing.push(one)]
 
     def flush(self) -> list[object]:
         heard = self._listening.flush()
         decided = [fact for one in heard for fact in self._deciding.push(one)] + self._deciding.flush()
         self._known = _Known()
-        return decided
+        return [fact for one in decided for fact in self._passing.push(one)] + self._passing.flush()
 
     def _change(self, change: ModelChanged) -> list[object]:
         model = self._load(change.model) if change.model else None
@@ -157,8 +173,8 @@ class Switching:
         ]
         for fact in closed:
             self._known.note(fact)
-        self._adopt(model)
-        return [change, *(fact for one in closed for fact in Chain(self._states, self._votes).push(one))]
+        ended = self._adopt(model)
+        return [*ended, change, *(fact for one in closed for fact in Chain(self._states, self._votes).push(one))]
 
     def shadow(self, model: Model | None, comparison: Comparison | None = None) -> None:
         """Let a challenger decide about the same segments, or no longer."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import singledispatchmethod
-from math import isfinite
+from math import exp, isfinite
 from typing import Any
 
 from pipeline.conditions import Pattern
@@ -41,6 +41,7 @@ from pipeline.events import (
 
 SCHEMA = 1
 _DIGITS = 6
+_LARGEST = 700.0
 _VERDICTS = {
     Pattern.FAULT: "fault_suspected",
     Pattern.EVENT: "event_noticed",
@@ -50,7 +51,8 @@ _VERDICTS = {
 EVENT_TYPES = (
     "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
     "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
-    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished", *map(str, NoticeKind),
+    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished",
+    *map(str, NoticeKind),
 )  # fmt: skip
 """All that a daemon tells."""
 
@@ -261,6 +263,10 @@ class EventLines:
             "p_known": rounded_numbers(verdicts.screened.p_known),
             "margins": rounded_numbers(verdicts.margins),
             "log_odds": rounded_numbers(verdicts.log_odds),
+            "presence": _probability(event.presence),
+            "sensor_presence": None
+            if verdicts.presence is None
+            else [_probability(one) for one in verdicts.presence.tolist()],
             "without": [_outcome(outcome) for outcome in event.without],
             "model": self._model,
         }
@@ -360,6 +366,13 @@ def _movement(movement: Movement | None) -> dict[str, Any] | None:
         name: [_rounded(one) for one in value] if isinstance(value, tuple) else _rounded(value)
         for name, value in told.items()
     }
+
+
+def _probability(log_odds: float | None) -> float | None:
+    """Of log-odds; None if they are unknown."""
+    if log_odds is None or not isfinite(log_odds):
+        return None
+    return _rounded(1 / (1 + exp(-log_odds)) if log_odds > -_LARGEST else 0.0)
 
 
 def rounded_numbers(values: Numbers) -> list[float | None]:

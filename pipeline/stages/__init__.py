@@ -1,5 +1,6 @@
 """Stages of the pipeline, in the order of the flow."""
 
+from pipeline.stages.background import Background
 from pipeline.stages.chain import Chain
 from pipeline.stages.classification import Classification
 from pipeline.stages.doubting import Doubting
@@ -12,12 +13,14 @@ from pipeline.stages.labelling import Labelling
 from pipeline.stages.masking import Masking
 from pipeline.stages.measuring import Measuring
 from pipeline.stages.pacing import Pacing
+from pipeline.stages.passages import Passages
 from pipeline.stages.screening import Screening
 from pipeline.stages.suspicion import Suspicion
 from pipeline.stages.viewing import Viewing
 from pipeline.stages.windowing import Windowing
 
 __all__ = [
+    "Background",
     "Chain",
     "Classification",
     "Doubting",
@@ -30,6 +33,7 @@ __all__ = [
     "Measuring",
     "Mfcc",
     "Pacing",
+    "Passages",
     "Projection",
     "Screening",
     "Suspicion",

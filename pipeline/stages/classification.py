@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.events import Numbers, Screened, Verdicts
+from pipeline.events import Numbers, Screened, Verdicts, Views
 
 
 class Machine(Protocol):
@@ -17,14 +17,20 @@ class Machine(Protocol):
     def log_odds(self, decision: Numbers, /) -> Numbers: ...
 
 
+class PresenceRule(Protocol):
+    """Log-odds that somebody is there, for each sensor; NaN where it is absent."""
+
+    def log_odds(self, summary: Any, background: Any, seconds: float, /) -> Numbers: ...
+
+
 class Classification:
-    """Margin and calibrated log-odds of every sensor that is present and has a classifier."""
+    """Margin and calibrated log-odds of every sensor that is present and has a classifier, and of presence."""
 
     accepts = Screened
     remembers = ()
 
-    def __init__(self, machines: Sequence[Machine | None]) -> None:
-        self._machines = tuple(machines)
+    def __init__(self, machines: Sequence[Machine | None], presence: PresenceRule | None = None) -> None:
+        self._machines, self._presence = tuple(machines), presence
 
     def push(self, screened: Screened, /) -> list[object]:
         features = screened.features
@@ -33,7 +39,12 @@ class Classification:
             if machine is not None and features.present[s]:
                 margins[s : s + 1] = machine.decision(features.summary[s : s + 1])
                 log_odds[s : s + 1] = machine.log_odds(margins[s : s + 1])
-        return [Verdicts(screened, margins, log_odds)]
+        return [Verdicts(screened, margins, log_odds, self._somebody(features.views))]
+
+    def _somebody(self, views: Views | None) -> Numbers | None:
+        if self._presence is None or views is None:
+            return None
+        return self._presence.log_odds(views.summary, views.background, views.background_seconds)
 
     def flush(self) -> list[object]:
         return []

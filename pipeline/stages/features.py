@@ -105,7 +105,7 @@ class Projection:
 
     def push(self, views: Views, /) -> list[object]:
         summary, timing = self._summary(views.summary), self._timing(views.timing)
-        return [Features(views.span, views.window, summary, timing, views.present, views.trusted)]
+        return [Features(views.span, views.window, summary, timing, views.present, views.trusted, views)]
 
     def flush(self) -> list[object]:
         return []

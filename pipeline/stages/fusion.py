@@ -25,6 +25,8 @@ from pipeline.events import (
 _FULL_WEIGHT = 10.0
 """A p-value so many times alpha, or more, is no reason to believe a sensor less."""
 _DEGRADED_WEIGHT = 0.5
+NOBODY = "nobody"
+_UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)
 
 
 class Rule(Protocol):
@@ -33,28 +35,41 @@ class Rule(Protocol):
     def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> float: ...
 
 
+class Evidence(Protocol):
+    """Log-odds that somebody is there, of all usable sensors together; None if there is none."""
+
+    def __call__(self, log_odds: Numbers, usable: Mask, /) -> float | None: ...
+
+
 class Fusion:
     """One decision for a segment from one to all sensors.
 
     The weight of a sensor is 0 if it is absent, off, in bad health, without reference or classifier, or if its p-value
     is at most `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. A sensor whose
     health is degraded has half of that. Nothing else about a sensor counts, so leaving one out never shifts the others.
-    Where the likelier class is less probable than `least_confidence`, or no sensor is left, there is no label, and the
-    decision says why.
+    Where nobody is there, the likelier class is less probable than `least_confidence`, or no sensor is left, there is
+    no label, and the decision says why. `somebody` fuses what the sensors say of presence; all that deliver and are in
+    no bad health take part, whatever their sound resembles.
     """
 
     accepts = (Verdicts, StateChanged, TrustChanged)
     remembers = ("_states", "_off")
 
     def __init__(
-        self, classes: Sequence[str], rule: Rule, *, alpha: float = 0.01, least_confidence: float = 0.6
+        self,
+        classes: Sequence[str],
+        rule: Rule,
+        *,
+        alpha: float = 0.01,
+        least_confidence: float = 0.6,
+        somebody: Evidence | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise SettingsError(f"alpha={alpha} must lie between 0 and 1; 0.01 is usual")
         if not 0.5 <= least_confidence < 1:
             raise SettingsError(f"least_confidence={least_confidence} must be at least 0.5 and below 1; 0.6 is usual")
         self._classes, self._rule = tuple(classes), rule
-        self._alpha, self._least_confidence = alpha, least_confidence
+        self._alpha, self._least_confidence, self._somebody = alpha, least_confidence, somebody
         self._states: dict[int, State] = {}
         self._off: set[int] = set()
 
@@ -75,7 +90,12 @@ class Fusion:
         weights, roles = self._weigh(verdicts)
         outcome = self._outcome(verdicts, weights, roles)
         without = tuple(self._without(s, verdicts, weights, roles, outcome) for s in range(len(weights)))
-        return Decision(verdicts, outcome, weights, roles, without)
+        return Decision(verdicts, outcome, weights, roles, without, self._presence(verdicts, roles))
+
+    def _presence(self, verdicts: Verdicts, roles: Sequence[Role]) -> float | None:
+        if self._somebody is None or verdicts.presence is None:
+            return None
+        return self._somebody(verdicts.presence, np.array([role not in _UNUSABLE for role in roles]))
 
     def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
         screened = verdicts.screened
@@ -110,13 +130,21 @@ class Fusion:
         return weights, tuple(roles)
 
     def _outcome(self, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role]) -> Outcome:
+        presence = self._presence(verdicts, roles)
         if not weights.any():
+            if presence is not None and presence <= 0:
+                return Outcome(None, None, None, NOBODY)
             return Outcome(None, None, None, f"no sensor can be believed: {', '.join(_told(roles))}")
         log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
         confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
+        likelier, other = self._classes[int(log_odds > 0)], self._classes[int(log_odds <= 0)]
+        both = {likelier: confidence, other: 1 - confidence}
+        probabilities = {name: both[name] for name in self._classes}
+        if presence is not None and presence <= 0:
+            return Outcome(None, confidence, log_odds, NOBODY, probabilities)
         if confidence < self._least_confidence:
-            return Outcome(None, confidence, log_odds, "too close to call")
-        return Outcome(self._classes[int(log_odds > 0)], confidence, log_odds)
+            return Outcome(None, confidence, log_odds, "too close to call", probabilities)
+        return Outcome(likelier, confidence, log_odds, None, probabilities)
 
     def _without(
         self, sensor: int, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role], outcome: Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.errors import SettingsError
 from pipeline.events import Cepstra, Samples, Views
 from pipeline.grid import Grid
-from pipeline.views import FEATURES, PAPER, Summary, timing
+from pipeline.views import FEATURES, PAPER, Onsets, Summary, timing
 
 
 class Viewing:
@@ -19,6 +19,7 @@ class Viewing:
             raise SettingsError(f"features={features!r} is unknown; use one of {', '.join(FEATURES)}")
         self._grid, self._is_paper = grid, features == PAPER
         self._summary = Summary(grid, n_coefficients)
+        self._onsets = Onsets(grid, n_coefficients)
 
     def push(self, cepstra: Cepstra, /) -> list[object]:
         values = cepstra.values
@@ -26,7 +27,8 @@ class Viewing:
             summary = course = self._window(cepstra)
         else:
             summary, course = self._summary(values), timing(values)
-        return [Views(cepstra.span, cepstra.window, summary, course, cepstra.present, cepstra.trusted)]
+        onsets = self._onsets(values)
+        return [Views(cepstra.span, cepstra.window, summary, course, cepstra.present, cepstra.trusted, onsets)]
 
     def flush(self) -> list[object]:
         return []

@@ -19,6 +19,7 @@ from pipeline.health.together_checks import MOST_REFERENCES
 from pipeline.health.usual import Usual
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_fusion import CombinedFeatures, Expectation, WeightedVotes
+from pipeline.learners.array_presence import ArrayPresence
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.machine import Discriminant, Kernel
@@ -103,6 +104,8 @@ class Model:
     notes: dict[str, Any]
     held_out: HeldOut | None = None
     usual: Usual | None = None
+    presence: ArrayPresence | None = None
+    """None if there was no background to learn from."""
     identity: str = ""
 
     @property
@@ -178,6 +181,8 @@ class Model:
             arrays |= _prefixed("held_out", {name: getattr(self.held_out, name) for name in HeldOut.__slots__})
         if self.usual is not None:
             arrays |= _prefixed("usual", self.usual.as_arrays())
+        if self.presence is not None:
+            arrays |= _prefixed("presence", self.presence.as_arrays())
         arrays["typical"] = self.typical
         for s, machine in enumerate(self.machines):
             arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
@@ -213,6 +218,7 @@ class Model:
                 notes=metadata["notes"],
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
                 usual=Usual.from_arrays(usual) if (usual := _part("usual", arrays)) else None,
+                presence=ArrayPresence.from_arrays(found) if (found := _part("presence", arrays)) else None,
                 identity=archive.identity,
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, SettingsError) as error:

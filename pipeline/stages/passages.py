@@ -1,0 +1,299 @@
+"""From decisions about segments to passages: somebody goes by."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+
+import numpy as np
+
+from pipeline.errors import SettingsError
+from pipeline.events import (
+    Decision,
+    Exclusion,
+    Movement,
+    Numbers,
+    Passage,
+    PassageEnd,
+    PassageEnded,
+    PassageStarted,
+    PassageUpdated,
+    Peak,
+    RecordingStarted,
+    Role,
+    Samples,
+)
+from pipeline.grid import Grid
+from pipeline.passages import verdict_of
+from pipeline.snapshots import value
+from pipeline.stages.cadence import CONFIDENT, cadence
+from pipeline.stages.movement import movement
+
+QUIET_SECONDS = 4.0
+LONGEST_SECONDS = 90.0
+"""Whoever is heard for longer does not pass by: the background has changed."""
+UPDATE_SECONDS = 10.0
+_PAST_SEGMENTS = 12
+_CADENCE_SECONDS = 40.0
+_TEMPERING_PER_SECOND = 0.12
+"""Segments of one passage repeat each other: so much of the evidence of a second of new sound counts."""
+_SMALLEST = 1e-6
+_UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)
+
+
+@value
+@dataclass(slots=True, eq=False)
+class PassageSegment:
+    """What a passage takes from a segment."""
+
+    start: int
+    stop: int
+    presence: float
+    log_probabilities: dict[str, float]
+    is_decided: bool
+    roles: tuple[Role, ...]
+    levels_db: Numbers  # (sensors,): above the background, NaN where a sensor has no part
+    p_known: float | None
+    onsets: Samples  # (frames,): mean of the usable sensors
+
+    @property
+    def probability(self) -> float:
+        return 1 / (1 + exp(-self.presence))
+
+
+@value
+@dataclass(slots=True, eq=False)
+class OpenPassage:
+    """A passage that goes on, in sums over its segments."""
+
+    id: str
+    start: int
+    stop: int
+    last_somebody: int
+    """End of the last segment with somebody."""
+    told_at: int = 0
+    told_label: str | None = None
+    segments: int = 0
+    decided: int = 0
+    presence: float = 0.0
+    evidence: dict[str, float] = field(default_factory=dict)
+    roles: Counter[tuple[int, Role]] = field(default_factory=Counter)
+    peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
+    p_known: float = 0.0
+    p_known_segments: int = 0
+    onsets: list[Samples] = field(default_factory=list)
+    levels: list[tuple[int, Numbers]] = field(default_factory=list)
+    pending: list[PassageSegment] = field(default_factory=list)
+    """Segments since the last one with somebody: part of the passage only if somebody is heard again."""
+
+
+class Passages:
+    """Starts, updates and ends passages by the evidence that somebody is there.
+
+    A passage starts when the `sustained` evidence of the last segments reaches `threshold`; its start is moved back to
+    the first of the segments that led to it. It goes on while the sustained evidence is at least `least`, and ends
+    after four seconds without, or after 90 s: then the background has changed. Its verdict adds the log-probabilities
+    of the classes over its segments, each weighted by the probability that somebody was there.
+    """
+
+    accepts = (RecordingStarted, Decision)
+    remembers = ("_recording", "_past", "_open", "_is_blocked")
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        threshold: float,
+        least: float,
+        sustained: Callable[[Sequence[float]], float],
+        n_mels: int,
+        least_confidence: float = 0.6,
+        positions_m: Sequence[tuple[float, float]] = (),
+    ) -> None:
+        if not least <= threshold:
+            raise SettingsError(f"threshold={threshold} must be at least {least}, the evidence that a passage needs")
+        self._grid, self._threshold, self._least = grid, threshold, least
+        self._sustained = sustained
+        self._least_confidence = least_confidence
+        self._positions = np.array(positions_m, np.float64).reshape(-1, 2)
+        self._decibels = 1 / sqrt(n_mels)
+        self._quiet, self._longest, self._update = (
+            round(seconds * grid.rate_hz) for seconds in (QUIET_SECONDS, LONGEST_SECONDS, UPDATE_SECONDS)
+        )
+        self._tempering = _TEMPERING_PER_SECOND * grid.stride / grid.rate_hz
+        self._edge = grid.segment // 4
+        self._most_onsets = max(1, round(_CADENCE_SECONDS * grid.rate_hz / grid.stride))
+        self.flush()
+
+    def push(self, item: RecordingStarted | Decision, /) -> list[object]:
+        if isinstance(item, RecordingStarted):
+            ended = self.flush()
+            self._recording = item.recording
+            return [*ended, item]
+        if item.presence is None:
+            return [item]
+        segment = self._segment(item, item.presence)
+        return [*self._missed(segment), item, *self._heard(segment)]
+
+    def flush(self) -> list[object]:
+        open_passage = getattr(self, "_open", None)
+        ended = [self._ended(open_passage, open_passage.stop, PassageEnd.RECORDING_ENDED)] if open_passage else []
+        self._recording = ""
+        self._past: deque[PassageSegment] = deque(maxlen=_PAST_SEGMENTS)
+        self._open: OpenPassage | None = None
+        self._is_blocked = False
+        return [*ended]
+
+    def _segment(self, decision: Decision, presence: float) -> PassageSegment:
+        features = decision.features
+        views, usable = features.views, np.array([role not in _UNUSABLE for role in decision.roles])
+        assert views is not None
+        levels = np.where(usable, (views.summary[:, 0] - views.background[:, 0]) * self._decibels, np.nan)
+        known = decision.verdicts.screened.p_known[usable]
+        known = known[np.isfinite(known)]
+        probabilities: Mapping[str, float] = decision.outcome.probabilities or {}
+        return PassageSegment(
+            features.span.start,
+            features.span.stop,
+            presence,
+            {name: log(max(one, _SMALLEST)) for name, one in probabilities.items()},
+            decision.outcome.label is not None,
+            decision.roles,
+            levels.astype(np.float64),
+            float(np.median(known)) if len(known) else None,
+            views.onsets[usable].mean(axis=0) if usable.any() else np.zeros(0, np.float32),
+        )
+
+    def _missed(self, segment: PassageSegment) -> list[object]:
+        """What a gap before the segment ends: sound that is missing for the quiet time is nobody."""
+        if self._past and segment.start - self._past[-1].stop >= self._quiet:
+            self._past.clear()
+            self._is_blocked = False
+        if self._open is not None and segment.start - self._open.last_somebody >= self._quiet:
+            return [self._end(segment.start, PassageEnd.QUIET)]
+        return []
+
+    def _heard(self, segment: PassageSegment) -> list[object]:
+        self._past.append(segment)
+        evidence = self._sustained([one.presence for one in self._past])
+        if self._open is None:
+            if self._is_blocked:
+                self._is_blocked = evidence >= self._least
+            elif evidence >= self._threshold:
+                return [self._start(segment)]
+            return []
+        return self._go_on(self._open, segment, evidence)
+
+    def _start(self, segment: PassageSegment) -> PassageStarted:
+        led = self._led()
+        start = led[0].start + self._edge
+        opened = OpenPassage(f"{self._recording}.p{start}", start, start, segment.stop, told_at=segment.stop)
+        for one in led:
+            self._add(opened, one)
+        self._open = opened
+        passage = self._told(opened)
+        opened.told_label = passage.outcome.label
+        return PassageStarted(segment.stop, passage)
+
+    def _led(self) -> list[PassageSegment]:
+        """The segments that led to the start of a passage: back to where two in a row show nobody."""
+        past = list(self._past)
+        first = len(past) - 1
+        while first > 0 and max(past[first - 1].presence, past[max(first - 2, 0)].presence) >= self._least:
+            first -= 1
+        while past[first].presence < self._least:
+            first += 1
+        return past[first:]
+
+    def _go_on(self, opened: OpenPassage, segment: PassageSegment, evidence: float) -> list[object]:
+        opened.pending.append(segment)
+        if segment.presence >= self._least:
+            for one in opened.pending:
+                self._add(opened, one)
+            opened.pending.clear()
+        if evidence >= self._least:
+            opened.last_somebody = segment.stop
+        elif segment.stop - opened.last_somebody >= self._quiet:
+            return [self._end(segment.stop, PassageEnd.QUIET)]
+        if segment.stop - opened.start > self._longest:
+            self._is_blocked = True
+            return [self._end(segment.stop, PassageEnd.BACKGROUND_CHANGED)]
+        return self._updated(opened, segment)
+
+    def _updated(self, opened: OpenPassage, segment: PassageSegment) -> list[object]:
+        label = verdict_of(opened.evidence, self._least_confidence).label
+        if label == opened.told_label and segment.stop - opened.told_at < self._update:
+            return []
+        opened.told_at, opened.told_label = segment.stop, label
+        return [PassageUpdated(segment.stop, self._told(opened))]
+
+    def _end(self, sample: int, reason: PassageEnd) -> PassageEnded:
+        assert self._open is not None
+        ended = self._ended(self._open, sample, reason)
+        self._open = None
+        return ended
+
+    def _ended(self, opened: OpenPassage, sample: int, reason: PassageEnd) -> PassageEnded:
+        return PassageEnded(sample, self._told(opened), reason)
+
+    def _add(self, opened: OpenPassage, segment: PassageSegment) -> None:
+        weight = segment.probability
+        opened.stop = segment.stop - self._edge
+        opened.segments += 1
+        opened.decided += segment.is_decided
+        opened.presence += weight
+        if opened.evidence.keys() != segment.log_probabilities.keys() and segment.log_probabilities:
+            opened.evidence = dict.fromkeys(segment.log_probabilities, 0.0)  # another model, of other classes
+        for name, log_probability in segment.log_probabilities.items():
+            opened.evidence[name] += self._tempering * weight * log_probability
+        middle = (segment.start + segment.stop) // 2
+        for sensor, (role, level) in enumerate(zip(segment.roles, segment.levels_db.tolist(), strict=True)):
+            opened.roles[sensor, role] += 1
+            if level == level and level > opened.peaks.get(sensor, (-np.inf, 0))[0]:
+                opened.peaks[sensor] = level, middle
+        if segment.p_known is not None:
+            opened.p_known += segment.p_known
+            opened.p_known_segments += 1
+        opened.onsets = [*opened.onsets, segment.onsets][-self._most_onsets :]
+        if len(self._positions):
+            opened.levels.append((middle, segment.levels_db))
+
+    def _told(self, opened: OpenPassage) -> Passage:
+        found = cadence(np.concatenate(opened.onsets), self._grid.hop_seconds)
+        used = sorted({sensor for sensor, role in opened.roles if role is Role.USED})
+        peaks = sorted((sample, sensor, level) for sensor, (level, sample) in opened.peaks.items())
+        return Passage(
+            id=opened.id,
+            start=opened.start,
+            stop=max(opened.stop, opened.start),
+            outcome=verdict_of(opened.evidence, self._least_confidence),
+            evidence=dict(opened.evidence),
+            presence=opened.presence / opened.segments,
+            segments=opened.segments,
+            decided=opened.decided,
+            sensors_used=tuple(used),
+            excluded=_exclusions(opened),
+            peaks=tuple(Peak(sensor, sample, level) for sample, sensor, level in peaks),
+            p_known=opened.p_known / opened.p_known_segments if opened.p_known_segments else None,
+            cadence_per_minute=found.per_minute if found and found.confidence >= CONFIDENT else None,
+            cadence_confidence=found.confidence if found else None,
+            movement=self._movement(opened),
+        )
+
+    def _movement(self, opened: OpenPassage) -> Movement | None:
+        if len(self._positions) < 3 or not opened.levels:
+            return None
+        seconds = np.array([sample for sample, _ in opened.levels]) / self._grid.rate_hz
+        return movement(seconds, np.array([levels for _, levels in opened.levels]), self._positions)
+
+
+def _exclusions(opened: OpenPassage) -> tuple[Exclusion, ...]:
+    """Roles that kept a sensor out, with the share of segments, sensor by sensor."""
+    found = [
+        Exclusion(sensor, role, count / opened.segments)
+        for (sensor, role), count in opened.roles.items()
+        if role is not Role.USED
+    ]
+    return tuple(sorted(found, key=lambda one: (one.sensor, -one.share, one.role)))
