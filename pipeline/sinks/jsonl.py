@@ -50,7 +50,8 @@ _VERDICTS = {
 EVENT_TYPES = (
     "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
     "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
-    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished", *map(str, NoticeKind),
+    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished",
+    *map(str, NoticeKind),
 )  # fmt: skip
 """All that a daemon tells."""
 
