@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
+from typing import Any
 
 from rich.table import Table
 
@@ -43,6 +44,50 @@ def passages_table(rows: Sequence[PassageRow]) -> Table:
             *([end_text(row)] if shows_end else []),
         )
     return table
+
+
+def replay_table(summaries: Sequence[Mapping[str, Any]], passages: Iterable[PassageRow]) -> Table:
+    """Make a table of the passages of each recording; one without any says nobody."""
+    own: dict[str, list[PassageRow]] = {}
+    for row in passages:
+        own.setdefault(row.recording, []).append(row)
+    trained_on = any(one["trained_on"] for one in summaries)
+    table = Table(
+        title="Passages per recording",
+        caption="* the model was trained on it" if trained_on else None,
+        caption_justify="left",
+    )
+    table.add_column("recording", overflow="fold")
+    table.add_column("from-to s", justify="right")
+    table.add_column("label", overflow="fold")
+    table.add_column("probability", justify="right")
+    table.add_column("cadence", justify="right")
+    table.add_column("segments", style="dim")
+    for one in summaries:
+        found = own.get(one["recording"], [])
+        lines = [_passage_cells(row) for row in found] or [("", _why_none(one), "", "")]
+        for number, cells in enumerate(lines):
+            name = one["recording"] + ("*" if one["trained_on"] else "") if number == 0 else ""
+            table.add_row(name, *cells, _segments_text(one) if number == 0 else "")
+    return table
+
+
+def _passage_cells(row: PassageRow) -> tuple[str, str, str, str]:
+    probability = "" if row.probability is None else probability_text(row.probability)
+    label = row.label or (f"{NO_LABEL} ({row.reason})" if row.reason else NO_LABEL)
+    return span_text(row), label, probability, cadence_text(row)
+
+
+def _why_none(summary: Mapping[str, Any]) -> str:
+    if not summary["samples"]:
+        return "not usable"
+    return "nobody" if summary["decisions"] else "too short for a segment"
+
+
+def _segments_text(summary: Mapping[str, Any]) -> str:
+    """Count the decisions of a recording by label: `12 human, 3 no label, 2 degraded`."""
+    counts = {**summary["labels"], NO_LABEL: summary["abstained"], "degraded": summary["degraded"]}
+    return ", ".join(f"{n} {label}" for label, n in counts.items() if n)
 
 
 def counts_text(rows: Iterable[PassageRow]) -> str:

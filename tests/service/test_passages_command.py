@@ -5,32 +5,40 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import soundfile
+from rich.console import Console
 
 from pipeline.events import (
     Block,
     Exclusion,
     ModelChanged,
+    Movement,
     Notice,
     NoticeKind,
     PassageEnd,
     PassageStarted,
+    Peak,
     RecordingStarted,
     Role,
 )
-from pipeline.passages import joined, passages_of
+from pipeline.passages import PASSAGE_EVENTS, joined, passages_of
+from pipeline.service.decisions import totals
+from pipeline.service.passage_tables import replay_table
 from pipeline.service.recorder import Recorder
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.jsonl import SCHEMA, line
 from pipeline.sinks.sound import SoundStore, Spool
-from pipeline.training.labels import read_labels
-from tests.forked import gemmed
+from pipeline.training.labels import NOBODY_WORDS, read_labels
+from tests.forked import ROOT, gemmed
 from tests.passages import MODEL, RATE, events, facts, passage
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -299,3 +307,97 @@ def test_a_passage_without_an_end_was_interrupted_unless_its_daemon_runs(tmp_pat
     with state.locked():
         assert [row["end"] for row in listed(state.path)] == [None]
         assert "going on" in gemmed("passages", str(state.path)).stdout
+
+
+def labels(state: Path) -> list[tuple]:
+    with Journal(state / "journal.sqlite", read_only=True) as journal:
+        rows = journal.rows("SELECT recording, start, stop, label, who, why FROM labels ORDER BY id")
+        return [tuple(row.values()) for row in rows]
+
+
+def test_a_label_covers_all_of_a_passage(state):
+    """By option or as a second word; of one across two recordings in both."""
+    done = gemmed("label", "human", "--passage", "run-0002.p30000", "--who", "ada", "--state", str(state))
+    assert done.returncode == 0, done.stderr
+    assert "human in run-0002, 30.00 to 35.00 s" in done.stdout
+    done = gemmed("label", "nobody", "0001.p50000", "--who", "ada", "--why", "wind", "--state", str(state))
+    assert done.returncode == 0, done.stderr
+    assert labels(state) == [
+        ("run-0002", 30_000, 35_000, "human", "ada", ""),
+        ("run-0001", 50_000, 60_000, "nobody", "ada", "wind"),
+        ("run-0002", 1000, 9000, "nobody", "ada", "wind"),
+    ]
+
+
+def test_nobody_is_a_word_that_needs_no_model_and_others_are_checked(state):
+    facts = json.dumps({"classes": ["human", "human+animal"]})
+    with Journal(state / "journal.sqlite") as journal:
+        values = ("m", "m", "", "given", None, "champion", "", "", facts)
+        journal.execute("INSERT INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    for word in NOBODY_WORDS:
+        assert gemmed("label", word, "0001.p5000", "--state", str(state)).returncode == 0
+    done = gemmed("label", "humann", "0001.p5000", "--state", str(state))
+    assert done.returncode == 1
+    assert "did you mean human?" in done.stderr
+    assert len(labels(state)) == len(NOBODY_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--passage", "p1"], "there is no passage 'p1'; gemmed passages lists them"),
+        (["0001.p5000", "--passage", "0001.p5000"], "name two passages"),
+        (["0001.p5000", "--at", "-90s"], "a label needs a place, and only one"),
+        ([], "a label needs a place, and only one: give --passage ID"),
+    ],
+)
+def test_a_label_for_no_passage_is_refused(arguments, message, state):
+    done = gemmed("label", "human", *arguments, "--state", str(state))
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert labels(state) == []
+
+
+def test_events_of_passages_are_as_the_schema_says():
+    """Also one with all that is optional, one without a classifier and one that is going on."""
+    schema = json.loads((ROOT / "pipeline" / "sinks" / "events.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    path = Movement(10.0, 2.0, 1.4, 0.1, (0.5, -2.0), 0.3)
+    full = replace(passage("r", 1, 9, peaks=(Peak(0, 4000, 7.5),), cadence=(110.0, 0.4)), movement=path)
+    told = events(facts("r", full, passage("r", 20, 30, {}), passage("r", 40, 45, {"x": -math.inf, "y": -1.0})))
+    for event in told:
+        validator.validate(event)
+    assert {event["type"] for event in told} >= set(PASSAGE_EVENTS)
+    assert told[-1]["passages"] == {"human": 1, "no label": 1, "y": 1}
+    broken = {**told[1], "presence": 1.5}
+    assert not validator.is_valid(broken)
+
+
+def test_totals_of_a_replay_count_passages(tmp_path):
+    told = [event | {"troubles": 0} for event in events(recordings()) if event["type"] == "recording_finished"]
+    assert totals(told)["passages"] == {"human": 1, "human+animal": 2, "no label": 1}
+    older = [{name: value for name, value in event.items() if name != "passages"} for event in told]
+    assert totals(older)["passages"] == {}
+
+
+def test_a_replay_shows_passages_by_recording():
+    told = events([*recordings(), *facts("run-0003", seconds=9), *facts("run-0004", seconds=0)])
+    summaries = [
+        event
+        | {"trained_on": event["recording"] == "run-0002", "decisions": 20, "labels": {"human": 15}, "abstained": 5}
+        for event in told
+        if event["type"] == "recording_finished"
+    ]
+    console = Console(width=120, record=True, file=io.StringIO(), markup=False, emoji=False)
+    console.print(replay_table(summaries, passages_of(told)))
+    cells = [
+        [cell.strip() for cell in row.split("│")[1:-1]] for row in console.export_text().splitlines() if "│" in row
+    ]
+    assert cells == [
+        ["run-0001", "5.0-15.5", "human", "91 %", "112/min", "15 human, 5 no label"],
+        ["", "50.0-60.0", "human+animal", "95 %", "", ""],
+        ["run-0002*", "1.0-9.0", "human+animal", "95 %", "", "15 human, 5 no label"],
+        ["", "30.0-35.0", "no label (too close to call)", "52 %", "", ""],
+        ["run-0003", "", "nobody", "", "", "15 human, 5 no label"],
+        ["run-0004", "", "not usable", "", "", "15 human, 5 no label"],
+    ]
