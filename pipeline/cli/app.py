@@ -233,10 +233,14 @@ _CURES = {
 
 
 class errors_for_people:
-    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM."""
+    """One line on standard error and exit code 1 for what the user can cure; 130 for Ctrl-C, as for SIGTERM.
 
-    def __init__(self, *, continues: bool = True, unusable_settings: int = 1) -> None:
-        self._unusable_settings = unusable_settings
+    `unusable` is the exit code instead of 1, `unusable_settings` that of settings that cannot be used.
+    """
+
+    def __init__(self, *, continues: bool = True, unusable: int = 1, unusable_settings: int | None = None) -> None:
+        self._unusable = unusable
+        self._unusable_settings = unusable if unusable_settings is None else unusable_settings
         self._after = "the same command continues" if continues else "nothing was stored"
 
     def __enter__(self) -> None:
@@ -250,16 +254,16 @@ class errors_for_people:
         if isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""
             cure = _CURES.get(error.errno or 0, "give a directory that can be written to")
-            _complain(f"{place}{error.strerror}; {cure}")
+            _complain(f"{place}{error.strerror}; {cure}", self._unusable)
         elif isinstance(error, SettingsError):
             _complain(str(error), self._unusable_settings)
         elif isinstance(error, GemmedError):
-            _complain(str(error))
+            _complain(str(error), self._unusable)
         elif isinstance(error, KeyboardInterrupt):
             typer.echo(f"gemmed: interrupted; {self._after}", err=True)
             raise typer.Exit(130) from error
 
 
-def _complain(message: str, code: int = 1) -> NoReturn:
+def _complain(message: str, code: int) -> NoReturn:
     typer.echo(f"gemmed: {message}", err=True)
     raise typer.Exit(code)

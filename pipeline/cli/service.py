@@ -179,7 +179,16 @@ def status(
 @app.command()
 @flowing
 def label(
-    name: Annotated[str | None, typer.Argument(metavar="LABEL", show_default=False, help="What was heard.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="LABEL", show_default=False, help="What was heard, or nobody."),
+    ] = None,
+    passage_id: Annotated[
+        str | None, typer.Argument(metavar="ID", show_default=False, help="The same as --passage ID.")
+    ] = None,
+    passage: Annotated[
+        str | None, typer.Option(metavar="ID", help="The whole span of this passage; gemmed passages lists them.")
+    ] = None,
     event: Annotated[
         int | None, typer.Option(parser=at_least(1, 17), metavar="ID", help="In the segment of this decision.")
     ] = None,
@@ -209,7 +218,9 @@ def label(
     with errors_for_people():
         from pipeline.service import label_command
 
-        place = label_command.Place(event, at, lasting, recording, begin, end)
+        if passage_id is not None and passage is not None:
+            raise UsageError(f"ID={passage_id!r} and --passage={passage!r} name two passages; label one at a time")
+        place = label_command.Place(event, at, lasting, recording, begin, end, passage or passage_id)
         label_command.run_label(
             state_directory(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.events import Block
@@ -17,31 +19,66 @@ _ENDS = ("stop_sample", "until_sample", "sample", "start_sample")
 
 
 def write_clip(state: StateDirectory, number: int, out: Path, *, before: float, after: float) -> tuple[float, str]:
-    """All sensors, from so many seconds before an event to so many after it; how long it is, and of what."""
-    import soundfile
-
+    """Write all sensors from `before` seconds before an event to `after` seconds after it; its length, and of what."""
     with Journal(state.journal, read_only=True) as journal:
         event = _event(journal, number)
-        (row,) = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (event.recording,))
-        start = max(0, _first(event, _BEGINNINGS) - round(before * row["rate_hz"]))
-        stop = _first(event, _ENDS) + round(after * row["rate_hz"])
-        sound = np.zeros((stop - start, row["sensors"]), np.float32)
-        heard = 0
         assert event.recording is not None
-        for fact in SoundStore(state.sound, journal).read(event.recording, start, stop):
-            if isinstance(fact, Block):
-                sound[fact.start - start : fact.stop - start] = fact.samples.T
-                heard = fact.stop - start
-        end = journal.rows("SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ?", (event.recording,))
+        rate_hz = _format(journal, event.recording)[0]
+        start = max(0, _first(event, _BEGINNINGS) - round(before * rate_hz))
+        stop = _first(event, _ENDS) + round(after * rate_hz)
+        sound = stored_sound(state, journal, event.recording, start, stop, of=f"event {number}")
+    write_sound(out, sound)
+    return sound.seconds, f"{event.type} in {event.recording}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Samples of all sensors, ready to be written to a file."""
+
+    samples: NDArray[np.float32]  # (time, sensors)
+    rate_hz: int
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.rate_hz
+
+
+def stored_sound(state: StateDirectory, journal: Journal, recording: str, start: int, stop: int, *, of: str) -> Sound:
+    """Return what the state directory keeps of a stretch, up to the last sample kept; gaps are zeros.
+
+    An error names `of`, what the sound belongs to.
+    """
+    rate_hz, n_sensors = _format(journal, recording)
+    samples = np.zeros((stop - start, n_sensors), np.float32)
+    heard = 0
+    for fact in SoundStore(state.sound, journal).read(recording, start, stop):
+        if isinstance(fact, Block):
+            samples[fact.start - start : fact.stop - start] = fact.samples.T
+            heard = fact.stop - start
+    end = journal.rows("SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ?", (recording,))
     if not heard and start >= end[0]["stop"]:
-        raise UsageError(f"the sound of event {number} is not finished yet; try again in some seconds (storage.piece)")
+        raise UsageError(f"the sound of {of} is not finished yet; try again in some seconds (storage.piece)")
     if not heard:
-        raise UsageError(f"the sound of event {number} is no longer kept; see storage.budget")
+        raise UsageError(f"the sound of {of} is no longer kept; see storage.budget")
+    return Sound(samples[:heard], rate_hz)
+
+
+def _format(journal: Journal, recording: str) -> tuple[int, int]:
+    """Return samples per second and number of sensors."""
+    rows = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (recording,))
+    if not rows:
+        raise UsageError(f"recording {recording!r} is not in the journal; its sound cannot be found")
+    return rows[0]["rate_hz"], rows[0]["sensors"]
+
+
+def write_sound(out: Path, sound: Sound) -> None:
+    """Write a FLAC or WAV file, as its name says."""
+    import soundfile
+
     try:
-        soundfile.write(out, sound[:heard], row["rate_hz"])
+        soundfile.write(out, sound.samples, sound.rate_hz)
     except (soundfile.LibsndfileError, TypeError, ValueError) as error:
         raise UsageError(f"{out} cannot be written: {error}; give a name that ends in .flac or .wav") from error
-    return heard / row["rate_hz"], f"{event.type} in {event.recording}"
 
 
 def _event(journal: Journal, number: int) -> Stored:

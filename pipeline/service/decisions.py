@@ -5,14 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pipeline.errors import UsageError
+from pipeline.passages import PASSAGE_EVENTS
 from pipeline.sinks.jsonl import line
 
 Event = dict[str, Any]
+SHOWN = (*PASSAGE_EVENTS, "recording_started", "source_trouble")
+"""Types of the events that the summary of a replay is made of, beside those that finish recordings."""
 
 
 class DecisionFile:
@@ -88,11 +92,14 @@ class StandardOutput:
 
     def __init__(self, header: Event) -> None:
         self.finished: dict[str, Event] = {}
+        self.shown: list[Event] = []
+        """Events that the summary on the console needs again."""
         sys.stdout.write(line(header))
 
     def add(self, events: list[Event]) -> None:
         sys.stdout.writelines(map(line, events))
         sys.stdout.flush()
+        self.shown += [event for event in events if event["type"] in SHOWN]
         self.finished[events[-1]["recording"]] = events[-1]
 
     def complete(self) -> None:
@@ -114,6 +121,7 @@ def totals(summaries: list[Event]) -> Event:
         "decisions": sum(one["decisions"] for one in summaries),
         "abstained": sum(one["abstained"] for one in summaries),
         "degraded": sum(one["degraded"] for one in summaries),
+        "passages": dict(sorted(sum((Counter(one.get("passages", {})) for one in summaries), Counter()).items())),
     }
 
 

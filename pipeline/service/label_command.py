@@ -21,6 +21,8 @@ from pipeline.service.labelling import (
     somebody,
 )
 from pipeline.service.labelling import take_back as taken_back
+from pipeline.service.passage_sources import StoredPassages
+from pipeline.service.passages_command import passage_named
 from pipeline.service.state import StateDirectory
 from pipeline.service.tables import wide_console
 from pipeline.sinks.journal import Journal
@@ -28,7 +30,7 @@ from pipeline.sinks.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a user says that something was heard; one of three ways."""
+    """Where a user says that something was heard; one of four ways."""
 
     event: int | None
     at: str | None
@@ -36,11 +38,26 @@ class Place:
     recording: str | None
     begin: float | None
     end: float | None
+    passage: str | None = None
+
+    def moments(self, state: StateDirectory, journal: Journal) -> list[Moment]:
+        """Return the stretches to label: one; of a passage one for each recording that it lies in."""
+        if self.passage is not None:
+            self._check()
+            row = passage_named(StoredPassages(state).passages(), self.passage)
+            return [Moment(part.recording, part.start_sample, part.stop_sample) for part in row.parts]
+        return [self.moment(journal)]
+
+    def _check(self) -> None:
+        ways = [self.event, self.at, self.passage, self.end if self.begin is None else self.begin]
+        if sum(way is not None for way in ways) != 1:
+            raise UsageError(
+                "a label needs a place, and only one: give --passage ID, or --event ID, or --at TIME, or "
+                "--from S --to S"
+            )
 
     def moment(self, journal: Journal) -> Moment:
-        ways = [self.event is not None, self.at is not None, self.begin is not None or self.end is not None]
-        if sum(ways) != 1:
-            raise UsageError("a label needs a place, and only one: give --event ID, or --at TIME, or --from S --to S")
+        self._check()
         require_finite("--for", self.lasting_seconds)
         require_finite("--from", self.begin)
         require_finite("--to", self.end)
@@ -83,16 +100,18 @@ def run_label(
             raise UsageError("LABEL is missing; say what was heard, for example: gemmed label human --at -60s")
         if not new:
             check_word(journal, name)
-        moment = place.moment(journal)
-        number = give(journal, moment, Given(name, said_by, why))
-        (row,) = journal.rows(
-            "SELECT l.start, l.stop, r.rate_hz FROM labels l JOIN recordings r ON r.name = l.recording WHERE l.id = ?",
-            (number,),
-        )
-        begin, end = row["start"] / row["rate_hz"], row["stop"] / row["rate_hz"]
-        console.print(
-            f"label {number}: {name} in {moment.recording}, {begin:.2f} to {end:.2f} s", highlight=False, soft_wrap=True
-        )
+        for moment in place.moments(state, journal):
+            number = give(journal, moment, Given(name, said_by, why))
+            console.print(_given(journal, number), highlight=False, soft_wrap=True)
+
+
+def _given(journal: Journal, number: int) -> str:
+    """Say what a label says, and of how much: it reaches only as far as was heard."""
+    (row,) = journal.rows(
+        "SELECT l.*, r.rate_hz FROM labels l JOIN recordings r ON r.name = l.recording WHERE l.id = ?", (number,)
+    )
+    begin, end = row["start"] / row["rate_hz"], row["stop"] / row["rate_hz"]
+    return f"label {number}: {row['label']} in {row['recording']}, {begin:.2f} to {end:.2f} s"
 
 
 def _table(journal: Journal) -> Table:

@@ -12,9 +12,11 @@ from typing import Any
 
 from pipeline.errors import StorageError
 from pipeline.events import Notice, NoticeKind, RecordingFinished, RecordingStarted
+from pipeline.passages import PASSAGE_EVENTS
 from pipeline.service.logs import log
-from pipeline.sinks.journal import Entry, opened_or_replaced
+from pipeline.sinks.journal import Change, Entry, opened_or_replaced
 from pipeline.sinks.jsonl import EventLines
+from pipeline.sinks.passages import passage_change
 
 _MOST_WAITING = 20_000
 _RETRY_SECONDS = 2.0
@@ -75,10 +77,18 @@ class Recorder:
     def _take(self, body: dict[str, Any]) -> None:
         sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
         time_of_it = self._time(sample) or datetime.now(UTC)
-        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, time_of_it))
+        also = (self._passage(body),) if body["type"] in PASSAGE_EVENTS else ()
+        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, time_of_it, also))
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()
             self._lost += 1
+
+    def _passage(self, body: dict[str, Any]) -> Change:
+        """The row of a passage, as of this event."""
+        start, stop = self._time(body["start_sample"]), self._time(body["stop_sample"])
+        assert start is not None
+        assert stop is not None
+        return passage_change(self._run, body, start, stop)
 
     def _time(self, sample: int | None) -> datetime | None:
         """When a sample was heard."""

@@ -9,11 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.errors import UsageError
+from pipeline.passages import passages_of
 from pipeline.service.assembly import Choices
-from pipeline.service.decisions import DecisionFile, Event, StandardOutput, read_events, totals
+from pipeline.service.decisions import SHOWN, DecisionFile, Event, StandardOutput, read_events, totals
+from pipeline.service.passage_tables import counts_text, replay_table
 from pipeline.service.replay import Replay
 from pipeline.service.replay import replay as replay_into
-from pipeline.service.tables import replay_table, warnings_of
+from pipeline.service.tables import warnings_of
 from pipeline.service.what_if import Difference, changed, variant_path
 from pipeline.sources.files import Listing, find_recordings
 from pipeline.workers import Engine, progress_bar
@@ -74,22 +76,28 @@ def _replay(
         replay_into(task, listing, sink, engine=engine, bar=bar)
     summaries = [sink.finished[recording.name] for recording in listing.recordings]
     if told:
-        _tell(summaries, task, listing, out, console)
+        shown = sink.shown if isinstance(sink, StandardOutput) else _shown(out)
+        _tell(summaries, shown, task, listing, out, console)
     counted = totals(summaries)
     if counted["decisions"] == counted["abstained"]:
         return NOTHING_DECIDED
     return SOME_UNUSABLE if counted["troubles"] or listing.troubles else ALL_DECIDED
 
 
-def _tell(summaries: Sequence[Event], task: Replay, listing: Listing, out: Path, console: Console) -> None:
+def _shown(out: Path) -> list[Event]:
+    return [event for event in read_events(out) if event["type"] in SHOWN]
+
+
+def _tell(
+    summaries: Sequence[Event], shown: Sequence[Event], task: Replay, listing: Listing, out: Path, console: Console
+) -> None:
     troubles = [f"{trouble.where} {trouble.message}" for trouble in listing.troubles]
-    if str(out) != "-":
-        found = (event for event in read_events(out) if event["type"] == "source_trouble")
-        troubles += [f"{event['where']} {event['message']}" for event in found]
+    troubles += [f"{event['where']} {event['message']}" for event in shown if event["type"] == "source_trouble"]
     for trouble in troubles:
         console.print(trouble, style="yellow", soft_wrap=True, highlight=False)
-    console.print(replay_table(summaries, task.model.classes))
+    passages = passages_of(shown)
+    console.print(replay_table(summaries, passages))
     for warning in warnings_of(task.model, task.choices.alpha):
         console.print(warning, style="yellow", soft_wrap=True, highlight=False)
     n = totals(list(summaries))["decisions"]
-    console.print(f"written: {out}, {n} decisions", soft_wrap=True, highlight=False)
+    console.print(f"{counts_text(passages)}; written: {out}, {n} decisions", soft_wrap=True, highlight=False)

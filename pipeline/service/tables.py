@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -80,27 +79,6 @@ def _validated(validation: Event) -> str:
     if "sensors" not in validation:
         return "not validated: too few recordings, or --folds 0"
     return f"{validation['folds']} folds of whole recordings; 95 % intervals with recordings as independent units"
-
-
-def replay_table(summaries: Iterable[Event], classes: Iterable[str]) -> Table:
-    """One row a recording."""
-    classes, summaries = tuple(classes), list(summaries)
-    trained_on = any(one["trained_on"] for one in summaries)
-    table = Table(title="Decisions per recording", caption="* the model was trained on it" if trained_on else None)
-    table.add_column("recording")
-    table.add_column("mostly")
-    for column in (*classes, "no decision", "degraded"):
-        table.add_column(column, justify="right")
-    for one in summaries:
-        note = "*" if one["trained_on"] else ""
-        mostly = one["label"] or ("not usable" if not one["samples"] else _why_none(one))
-        counts = [str(one["labels"].get(name, 0)) for name in classes]
-        table.add_row(one["recording"] + note, mostly, *counts, str(one["abstained"]), str(one["degraded"]))
-    return table
-
-
-def _why_none(summary: Event) -> str:
-    return "undecided" if summary["decisions"] else "too short for a segment"
 
 
 def percent(share: float | None) -> str:

@@ -137,5 +137,31 @@ _PLACES = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS, _TIMES, _PLACES)
+_PASSAGES = (
+    """
+    CREATE TABLE passages (
+        passage            TEXT PRIMARY KEY,
+        recording          TEXT NOT NULL,
+        run                TEXT NOT NULL,
+        start_time         TEXT NOT NULL,  -- UTC
+        end_time           TEXT NOT NULL,
+        start_sample       INTEGER NOT NULL,
+        stop_sample        INTEGER NOT NULL,
+        label              TEXT,
+        probability        REAL,
+        presence           REAL,
+        cadence_per_minute REAL,
+        sensors_used       TEXT NOT NULL,  -- JSON: list of numbers, counted from 1
+        end                TEXT,           -- why it ended; none while it is going on
+        model              TEXT,
+        body               TEXT NOT NULL   -- JSON: its last event, as docs/events.md describes it
+    ) STRICT
+    """,
+    "CREATE INDEX passages_by_time ON passages (start_time)",
+    "CREATE INDEX passages_by_place ON passages (recording, start_sample)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _EVENTS, _SOUND, _LEARNING, _SUMMARIES, _OUTPUTS, _TIMES, _PLACES, _PASSAGES,
+)  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -23,6 +23,8 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PAGES_PER_CHECKPOINT = 4000
 Row = dict[str, Any]
+Change = tuple[str, tuple[Any, ...]]
+"""An SQL statement and its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Entry:
     sample: int | None = None
     time: datetime | None = None
     """When it happened; now if nobody knows better."""
+    also: tuple[Change, ...] = ()
+    """Changes of other tables that are stored in the same transaction."""
 
     @property
     def told_at(self) -> str:
@@ -171,6 +175,8 @@ class Journal:
             ),
         )
         assert cursor.lastrowid is not None
+        for statement, values in entry.also:
+            self._connection.execute(statement, values)
         return cursor.lastrowid
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:

@@ -27,8 +27,11 @@ _MOST_RECENT = 2000
 _SOUND = "sound"
 _FEW_EVENTS = 1000
 """So many go at once: what was decided a moment ago stays if it is enough to remove what is old."""
-_PASSING = ("decision", "tick", "paced", "trust_changed")
-"""Events that come every second; without their sound nobody asks for the oldest of them."""
+_PASSING = ("decision", "passage_updated", "tick", "paced", "trust_changed")
+"""Events that come every few seconds; without their sound nobody asks for the oldest of them.
+
+The table of passages keeps what the last one said of each passage, and is never shortened.
+"""
 _MINUTES_KEPT, _LEAST_MINUTES = timedelta(days=31), timedelta(hours=2)
 """Of the history by the minute. What the present hour is gathered from always stays."""
 _SETTLED = timedelta(minutes=5)
@@ -48,7 +51,7 @@ class Worth(IntEnum):
     """Why a piece of sound is kept. What is worth least goes first, and of that the oldest."""
 
     ORDINARY = 0
-    DECIDED = 1  # somebody passed: a decision with a label
+    DECIDED = 1  # somebody passed: a passage, or a decision with a label
     ANOMALOUS = 2  # a fault, an event
     REFERENCE = 3  # a model was learned from it
     LABELLED = 4
@@ -235,6 +238,9 @@ class Retention:
         here = "SELECT 1 FROM events WHERE recording = ? AND sample >= ? AND sample <= ? AND"
         if self.journal.rows(f"{here} type IN ({_marks(_ANOMALIES)}) LIMIT 1", (*place, *_ANOMALIES)):
             return Worth.ANOMALOUS
+        passed = "SELECT 1 FROM passages WHERE recording = ? AND stop_sample > ? AND start_sample < ? LIMIT 1"
+        if self.journal.rows(passed, place):
+            return Worth.DECIDED
         decided = f"{here} type = 'decision' AND json_extract(body, '$.label') IS NOT NULL LIMIT 1"
         return Worth.DECIDED if self.journal.rows(decided, place) else Worth.ORDINARY
 

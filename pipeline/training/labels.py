@@ -13,6 +13,8 @@ from pathlib import Path
 from pipeline.errors import UsageError
 
 COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
+NOBODY_WORDS = ("nobody", "background", "noise", "none", "empty")
+"""Labels that say that nobody was there; they are not classes."""
 
 
 @dataclass(frozen=True, slots=True)

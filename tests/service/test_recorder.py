@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from pipeline.events import Gap, Notice, NoticeKind, RecordingFinished, RecordingStarted, Tick
+from pipeline.errors import StorageError
+from pipeline.events import (
+    Gap,
+    Notice,
+    NoticeKind,
+    PassageEnd,
+    PassageEnded,
+    PassageStarted,
+    PassageUpdated,
+    RecordingFinished,
+    RecordingStarted,
+    Tick,
+)
 from pipeline.service import recorder as module
 from pipeline.service.recorder import Recorder
 from pipeline.sinks.journal import Entry, Journal
+from tests.passages import passage
 
+KEYS = {"id", "run", "time"}
 STARTED = RecordingStarted("r", 1000, ("1",), datetime(2026, 5, 1, 4, 30, tzinfo=UTC))
 
 
@@ -145,3 +160,78 @@ def test_a_damaged_journal_on_a_disk_without_room_for_a_new_one_waits_for_it(des
     desk.tell()
     desk.tell()
     assert desk.kinds[-13:] == [*["tick"] * 10, "storage_read_only", "journal_replaced", "storage_recovered"]
+
+
+def stored_rows(desk: Desk) -> list[dict]:
+    with Journal(desk.path, read_only=True) as journal:
+        return journal.rows("SELECT * FROM passages ORDER BY rowid")
+
+
+def test_a_passage_has_one_row_that_follows_its_events(desk):
+    begun, grown = passage("r", 1, 3), passage("r", 1, 12.5, cadence=(110.0, 0.5))
+    desk.tell(STARTED, PassageStarted(3000, begun))
+    (row,) = stored_rows(desk)
+    assert (row["passage"], row["run"], row["stop_sample"], row["end"]) == ("r.p1000", "a run", 3000, None)
+    desk.tell(PassageUpdated(12_500, grown))
+    desk.tell(PassageEnded(16_000, grown, PassageEnd.QUIET))
+    (row,) = stored_rows(desk)
+    assert json.loads(row.pop("body")) == {name: desk.shown[-1][name] for name in desk.shown[-1].keys() - KEYS}
+    assert row == {
+        "passage": "r.p1000",
+        "recording": "r",
+        "run": "a run",
+        "start_time": "2026-05-01T04:30:01.000Z",
+        "end_time": "2026-05-01T04:30:12.500Z",
+        "start_sample": 1000,
+        "stop_sample": 12_500,
+        "label": "human",
+        "probability": pytest.approx(0.908877),
+        "presence": 0.9,
+        "cadence_per_minute": 110.0,
+        "sensors_used": "[1, 2]",
+        "end": "quiet",
+        "model": "",
+    }
+
+
+def test_a_passage_and_its_event_are_stored_together_or_not_at_all(desk):
+    """What is not committed when it is killed is in neither table; told again, it is there once."""
+    desk.tell(STARTED, PassageStarted(3000, passage("r", 1, 3)))
+    desk.recorder.observe(PassageEnded(9000, passage("r", 1, 8), PassageEnd.QUIET))
+    desk.recorder.observe(PassageStarted(20_000, passage("r", 18, 20)))
+    assert [row["end"] for row in stored_rows(desk)] == [None]
+    with Journal(desk.path, read_only=True) as journal:
+        assert [event.type for event in journal.events()] == ["recording_started", "passage_started"]
+    desk.tell(PassageStarted(3000, passage("r", 1, 3)))
+    assert [(row["passage"], row["end"]) for row in stored_rows(desk)] == [("r.p1000", None), ("r.p18000", None)]
+
+
+def test_a_transaction_that_fails_half_way_leaves_no_passage(desk):
+    desk.tell(STARTED)
+    entry = Entry("a run", {"type": "passage_started"}, also=(("INSERT INTO nowhere VALUES (1)", ()),))
+    with pytest.raises(StorageError, match="no such table"):
+        desk.recorder.journal.append([Entry("a run", {"type": "tick"}), entry])
+    assert [event["type"] for event in desk.shown] == ["recording_started"]
+    with Journal(desk.path, read_only=True) as journal:
+        assert [event.type for event in journal.events()] == ["recording_started"]
+
+
+def test_passages_wait_while_the_disk_refuses_and_outlive_a_damaged_journal(desk):
+    desk.tell(STARTED, PassageStarted(3000, passage("r", 1, 3)))
+    desk.lock_disk(True)
+    desk.tell(PassageEnded(9000, passage("r", 1, 8), PassageEnd.QUIET))
+    assert [row["end"] for row in stored_rows(desk)] == [None]
+    desk.lock_disk(False)
+    desk.tell()
+    assert [row["end"] for row in stored_rows(desk)] == ["quiet"]
+    journal = sqlite3.connect(desk.path)
+    (page,) = journal.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchone()
+    journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    journal.close()
+    with desk.path.open("r+b") as file:
+        file.seek(4096 * (page - 1))
+        file.write(b"\xa5" * 4096)
+    desk.tell(PassageStarted(20_000, passage("r", 18, 20)))
+    desk.tell()
+    assert "journal_replaced" in desk.kinds
+    assert [(row["passage"], row["end"]) for row in stored_rows(desk)] == [("r.p1000", "quiet"), ("r.p18000", None)]

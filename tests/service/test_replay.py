@@ -61,7 +61,7 @@ def test_the_command_gives_the_same_bytes_again(model, unseen, decisions, tmp_pa
     assert out.read_bytes() == decisions.read_bytes()
     done = gemmed("replay", str(unseen), "--model", str(model), "--out", "-", *SAME)
     assert done.stdout == decisions.read_text()
-    assert "Decisions per recording" in done.stderr
+    assert "Passages per recording" in done.stderr
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.31, 0.77])

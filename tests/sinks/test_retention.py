@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -189,3 +190,30 @@ def test_a_disk_that_others_fill_counts_too(journal, tmp_path):
     found = retention(journal, 1000, least_free_bytes=2 * free).outlook()
     assert found.hours_left == 0
     assert found.over_bytes == pytest.approx(free, rel=0.1)
+
+
+def test_passages_outlive_the_events_that_told_them(journal, tmp_path):
+    """Updates go like decisions; starts, ends and the table stay."""
+    keep_pieces(journal, 3)
+    padding = np.random.default_rng(0).bytes(300).hex()
+    row = ("r.p1200", "r", "run", OLD, OLD, PIECE + 200, PIECE + 400, None, None, 0.9, None, "[1]", "quiet", "", "{}")
+    start, *updates, end = (
+        Entry("r", {"type": kind, "padding": padding})
+        for kind in ("passage_started", *["passage_updated"] * 3000, "passage_ended")
+    )
+    change = (f"INSERT INTO passages VALUES ({', '.join('?' * len(row))})", row)
+    journal.append([start, *updates, replace(end, also=(change,))])
+    journal.compact()
+    pruned = Retention(tmp_path, journal, used_bytes(tmp_path) // 4).enforce()
+    assert pruned is not None
+    assert pruned.events_removed == 3000
+    assert [event.type for event in journal.events()] == ["passage_started", "passage_ended"]
+    assert [found["passage"] for found in journal.rows("SELECT passage FROM passages")] == ["r.p1200"]
+
+
+def test_sound_of_a_passage_is_worth_more_than_that_of_nobody(journal, tmp_path):
+    keep_pieces(journal, 3)
+    row = ("r.p1200", "r", "run", OLD, OLD, PIECE + 200, PIECE + 400, None, None, 0.9, None, "[1]", "quiet", "", "{}")
+    journal.execute(f"INSERT INTO passages VALUES ({', '.join('?' * len(row))})", row)
+    retention(journal, 1.5).enforce()
+    assert there(tmp_path) == [1]

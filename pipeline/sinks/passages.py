@@ -1,0 +1,66 @@
+"""Passages in the journal: a row each, written with their events, read as typed rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from pipeline.passages import INTERRUPTED, PassageRow
+from pipeline.sinks.journal import Change, Journal, Row, utc
+
+_COLUMNS = (
+    "passage", "recording", "run", "start_time", "end_time", "start_sample", "stop_sample", "label", "probability",
+    "presence", "cadence_per_minute", "sensors_used", "end", "model", "body",
+)  # fmt: skip
+# Not INSERT OR REPLACE, which would give the row another rowid.
+_UPSERT = (
+    f"INSERT INTO passages ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "
+    f"ON CONFLICT (passage) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[1:])}"
+)
+
+
+def passage_change(run: str, event: Mapping[str, Any], start: datetime, stop: datetime) -> Change:
+    """Return the statement that makes the row of a passage what its event says."""
+    values: Row = {
+        **{name: event.get(name) for name in _COLUMNS},
+        "run": run,
+        "start_time": utc(start),
+        "end_time": utc(stop),
+        "sensors_used": json.dumps(event["sensors_used"]),
+        "body": json.dumps(event, separators=(",", ":"), allow_nan=False),
+    }
+    return _UPSERT, tuple(values[name] for name in _COLUMNS)
+
+
+def stored_passages(
+    journal: Journal,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    recordings: Sequence[str] | None = None,
+    running: str | None = None,
+) -> list[PassageRow]:
+    """Read passages that overlap a time, in the order of time.
+
+    Those without an end are going on if `running` is their run; otherwise they were interrupted.
+    """
+    conditions, values = ["1"], list[Any]()
+    for condition, time in (("end_time >= ?", since), ("start_time < ?", until)):
+        if time is not None:
+            conditions.append(condition)
+            values.append(utc(time))
+    if recordings is not None:
+        conditions.append(f"recording IN ({', '.join('?' * len(recordings))})")
+        values += recordings
+    query = f"SELECT run, start_time, body FROM passages WHERE {' AND '.join(conditions)} ORDER BY start_time, passage"
+    return [_row(row, running) for row in journal.rows(query, values)]
+
+
+def _row(row: Row, running: str | None) -> PassageRow:
+    body = json.loads(row["body"])
+    started_at = datetime.fromisoformat(row["start_time"]) - timedelta(seconds=body["start_seconds"])
+    found = PassageRow.of(body, started_at)
+    return found if found.end is not None or row["run"] == running else replace(found, end=INTERRUPTED)
