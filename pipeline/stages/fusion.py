@@ -20,6 +20,7 @@ from pipeline.events import (
     StateChanged,
     TrustChanged,
     Verdicts,
+    class_probabilities,
 )
 
 _FULL_WEIGHT = 10.0
@@ -28,9 +29,12 @@ _DEGRADED_WEIGHT = 0.5
 
 
 class Rule(Protocol):
-    """Log-odds of the second class; sensors of weight 0 take no part, and at least one has more."""
+    """Log-odds of each class against the first, from those of the sensors, (sensors, classes).
 
-    def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> float: ...
+    Sensors of weight 0 take no part, and at least one has more.
+    """
+
+    def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> Sequence[float]: ...
 
 
 class Fusion:
@@ -39,8 +43,8 @@ class Fusion:
     The weight of a sensor is 0 if it is absent, off, in bad health, without reference or classifier, or if its p-value
     is at most `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. A sensor whose
     health is degraded has half of that. Nothing else about a sensor counts, so leaving one out never shifts the others.
-    Where the likelier class is less probable than `least_confidence`, or no sensor is left, there is no label, and the
-    decision says why.
+    Where the most probable class is less probable than `least_confidence`, or no sensor is left, there is no label, and
+    the decision says why.
     """
 
     accepts = (Verdicts, StateChanged, TrustChanged)
@@ -75,18 +79,18 @@ class Fusion:
         weights, roles = self._weigh(verdicts)
         outcome = self._outcome(verdicts, weights, roles)
         without = tuple(self._without(s, verdicts, weights, roles, outcome) for s in range(len(weights)))
-        return Decision(verdicts, outcome, weights, roles, without)
+        return Decision(verdicts, outcome, weights, roles, without, self._classes)
 
     def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
         screened = verdicts.screened
-        weights, roles = np.zeros(len(verdicts.margins)), []
-        for s, (present, trusted, calibrating, p_value, margin) in enumerate(
+        weights, roles = np.zeros(len(verdicts.log_odds)), []
+        for s, (present, trusted, calibrating, p_value, log_odds) in enumerate(
             zip(
                 screened.features.present.tolist(),
                 screened.features.trusted.tolist(),
                 screened.calibrating.tolist(),
                 screened.p_values.tolist(),
-                verdicts.margins.tolist(),
+                verdicts.log_odds[:, -1].tolist(),
                 strict=True,
             )
         ):
@@ -99,7 +103,7 @@ class Fusion:
                 roles.append(Role.MASKED)
             elif calibrating:
                 roles.append(Role.CALIBRATING)
-            elif isnan(margin):
+            elif isnan(log_odds):
                 roles.append(Role.UNTRAINED)
             elif p_value <= self._alpha:
                 roles.append(Role.ANOMALOUS)
@@ -112,11 +116,12 @@ class Fusion:
     def _outcome(self, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role]) -> Outcome:
         if not weights.any():
             return Outcome(None, None, None, f"no sensor can be believed: {', '.join(_told(roles))}")
-        log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
-        confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
+        fused = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
+        place, log_odds, probabilities = _two(fused[1]) if len(fused) == 2 else _many(fused)
+        confidence = probabilities[place]
         if confidence < self._least_confidence:
-            return Outcome(None, confidence, log_odds, "too close to call")
-        return Outcome(self._classes[int(log_odds > 0)], confidence, log_odds)
+            return Outcome(None, confidence, log_odds, "too close to call", probabilities)
+        return Outcome(self._classes[place], confidence, log_odds, None, probabilities)
 
     def _without(
         self, sensor: int, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role], outcome: Outcome
@@ -126,6 +131,20 @@ class Fusion:
         rest: Mask = np.arange(len(weights)) != sensor
         left = [Role.MASKED if s == sensor else role for s, role in enumerate(roles)]
         return self._outcome(verdicts, weights * rest, left)
+
+
+def _two(log_odds: float) -> tuple[int, float | None, tuple[float, ...]]:
+    """Return the more probable of two classes, the log-odds of the second, and both probabilities."""
+    log_odds = float(log_odds)
+    confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
+    first = log_odds <= 0
+    return int(not first), log_odds, (confidence, 1 - confidence) if first else (1 - confidence, confidence)
+
+
+def _many(log_odds: Sequence[float]) -> tuple[int, float | None, tuple[float, ...]]:
+    """Return the most probable of several classes, no log-odds, and all probabilities."""
+    probabilities = class_probabilities(log_odds)
+    return probabilities.index(max(probabilities)), None, probabilities
 
 
 def _told(roles: Sequence[Role]) -> Iterator[str]:
