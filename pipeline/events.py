@@ -7,10 +7,11 @@ count from the start of the recording.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from math import exp, isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -306,14 +307,27 @@ class Verdicts:
     """What each sensor alone makes of a segment; NaN where it is absent or was never trained."""
 
     screened: Screened
-    margins: Numbers  # positive for the second class
-    log_odds: Numbers  # the same, calibrated on recordings that were left out
+    margins: Numbers  # (sensors,), positive for the second class; with more than two classes (sensors, pairs of them)
+    log_odds: Numbers  # (sensors, classes), against the first class, whose column is 0; calibrated
     presence: Numbers | None = None  # log-odds that somebody is there, None if nothing is known about that
 
     def __post_init__(self) -> None:
         _freeze(self, "margins", "log_odds")
         if self.presence is not None:
             _freeze(self, "presence")
+
+    def probabilities(self) -> list[tuple[float, ...] | None]:
+        """Return the probabilities of the classes by each sensor alone; None where it has no log-odds."""
+        return [None if isnan(own[-1]) else class_probabilities(own) for own in self.log_odds.tolist()]
+
+
+def class_probabilities(log_odds: Iterable[float]) -> tuple[float, ...]:
+    """Return the probabilities of classes from their log-odds against any one of them."""
+    values = tuple(log_odds)
+    # Term after term by the exponential of the C library: the same to the bit on every machine.
+    powers = [exp(max(value - max(values), -700.0)) for value in values]
+    total = sum(powers)
+    return tuple(power / total for power in powers)
 
 
 class Role(StrEnum):
@@ -334,9 +348,9 @@ class Outcome:
 
     label: str | None
     probability: float | None  # of the label; without one, of the likelier class, if any sensor had a say
-    log_odds: float | None  # of the second class
+    log_odds: float | None  # of the second class; None if there are more than two
     reason: str | None = None
-    probabilities: Mapping[str, float] | None = None  # of every class, if any sensor had a say
+    probabilities: tuple[float, ...] | None = None  # of each class; None if no sensor had a say
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -348,6 +362,7 @@ class Decision:
     weights: Numbers  # 0 to 1
     roles: tuple[Role, ...]
     without: tuple[Outcome, ...]
+    classes: tuple[str, ...] = ()
     presence: float | None = None
     """Log-odds that somebody is there, of all usable sensors together."""
 

@@ -32,8 +32,8 @@ def verdict_of(evidence: Mapping[str, float], least_confidence: float) -> Outcom
         first, second = evidence.values()
         log_odds = second - first if isfinite(second) and isfinite(first) else None
     if probability < least_confidence:
-        return Outcome(None, probability, log_odds, "too close to call", probabilities)
-    return Outcome(label, probability, log_odds, None, probabilities)
+        return Outcome(None, probability, log_odds, "too close to call", tuple(probabilities.values()))
+    return Outcome(label, probability, log_odds, None, tuple(probabilities.values()))
 
 
 def _softmax(evidence: Mapping[str, float]) -> dict[str, float]:
@@ -281,7 +281,7 @@ def _merged(one: PassageRow, other: PassageRow, least_confidence: float) -> Pass
         label=verdict.label,
         probability=verdict.probability,
         reason=verdict.reason,
-        probabilities=verdict.probabilities,
+        probabilities=_by_class(evidence, verdict),
         evidence=evidence,
         presence=_mean(one, one.presence, other, other.presence),
         segments=one.segments + other.segments,

@@ -77,7 +77,7 @@ def _folds(text: str) -> int:
     return at_least(0, 5)(text)
 
 
-def two_names(classes: str | None) -> tuple[str, ...] | None:
+def class_names(classes: str | None) -> tuple[str, ...] | None:
     """The labels that --classes names."""
     return tuple(part.strip() for part in classes.split(",")) if classes else None
 
@@ -164,7 +164,10 @@ TlsCa = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of
 TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of this machine, for tls://.")]
 TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")]
 Seed = Annotated[int, typer.Option(parser=at_least(0, 1), metavar="N", help="Seed of all draws.")]
-Classes = Annotated[str | None, typer.Option(metavar="A,B", help="The two labels to tell apart, if there are more.")]
+Classes = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,...", help="Classes: two or more of the labels (default: all of them)."),
+]
 SegmentSeconds = Annotated[float, typer.Option(metavar="S", help="Length of a segment.")]
 WindowSeconds = Annotated[float, typer.Option(metavar="S", help="Length of its strongest part, which is looked at.")]
 Overlap = Annotated[float, typer.Option(metavar="SHARE", help="How far segments overlap, 0 to 1.")]

@@ -31,10 +31,10 @@ from pipeline.cli.app import (
     app,
     at_least,
     chosen_engine,
+    class_names,
     errors_for_people,
     flowing,
     require_fitting,
-    two_names,
 )
 from pipeline.cli.service import Who, Why
 from pipeline.errors import UsageError
@@ -402,7 +402,7 @@ def fleet_train(
 
         read_fleet(path)
         plan = Plan(
-            classes=two_names(classes),
+            classes=class_names(classes),
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,
             overlap=overlap,

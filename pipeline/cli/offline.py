@@ -36,11 +36,11 @@ from pipeline.cli.app import (
     app,
     at_least,
     chosen_engine,
+    class_names,
     errors_for_people,
     flowing,
     local_engine,
     state_directory,
-    two_names,
 )
 from pipeline.errors import UsageError
 
@@ -180,7 +180,7 @@ def train(
         from pipeline.training.labels import read_labels
 
         plan = Plan(
-            classes=two_names(classes),
+            classes=class_names(classes),
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,
             overlap=overlap,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ _LABEL_MACHINES = ((0.125, 0.1), (0.125, 0.3), (0.125, 1.0))
 each class, which many wrong labels hardly move; the others sharpen it once the worst labels count less."""
 _NEARLY_CHANCE = 0.6
 """Log loss on left-out recordings from which on it chooses no machine: ln 2 is that of tossing a coin."""
-_LABEL_FOLDS = 20  # a label is best judged by classifiers that saw nearly all the others
+LABEL_FOLDS = 20  # a label is best judged by classifiers that saw nearly all the others
 _FLAT = 1e3  # prior variance of the offset: as good as none
 _MARGIN_LIMIT = 2.0
 _FEWEST_SEGMENTS = 20
@@ -140,10 +141,10 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
             Features that depend on when something is heard, by which sensors are compared with each other.
         """
         self._check_parameters()
-        X, present = _checked(X)
-        T, present = _checked_timing(X, present, timing)
+        X, present = checked_array(X)
+        T, present = checked_timing(X, present, timing)
         self.classes_, signs = _signs(y, len(X))
-        names, groups = _recordings(groups, signs)
+        names, groups = checked_recordings(groups, signs)
         rng = check_random_state(self.random_state)
         folds = group_folds(groups, signs, self.n_folds, rng)
         self.n_features_in_, self.scales_, self.timing_scales_ = (
@@ -156,33 +157,16 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
             for values, scales in ((X, self.scales_), (T, self.timing_scales_))
         )
         self._judge_sensors(T, present, groups, folds, rng)
-        sensors = [_Sensor.of(X[:, s], signs, self.delivered_[:, s], self.amplitude) for s in range(X.shape[1])]
-        self._judge_labels(sensors, groups, group_folds(groups, signs, _LABEL_FOLDS, rng), len(names))
+        sensors = [SensorSamples.of(X[:, s], signs, self.delivered_[:, s], self.amplitude) for s in range(X.shape[1])]
+        label_folds = group_folds(groups, signs, LABEL_FOLDS, rng)
+        labels = judged_labels(sensors, self.delivered_, groups, label_folds, len(names), self.label_prior)
+        self.wrong_labels_, self.label_right_ = labels.wrong, expit(labels.log_odds)[groups]
         self.posterior_ = self.label_right_[:, None] * self.delivered_
-        weights, tuning = self._weights(sensors, present, folds)
-        self.width_, self.C_ = tuning.width, tuning.C
-        self.folds_, self.out_of_fold_log_odds_ = folds, np.full(present.shape, np.nan)
-        self.discriminants_: list[Discriminant | None] = [None] * len(sensors)
-        for s, sensor in enumerate(sensors):
-            if sensor:
-                honest = sensor.cross_fitted(weights[:, s], folds, self.width_, self.C_)
-                found = sensor.discriminant(weights[:, s], self.posterior_[:, s], honest, self.width_, self.C_)
-                self.discriminants_[s] = found
-                self.out_of_fold_log_odds_[present[:, s], s] = found.log_odds(honest[present[:, s]])
+        found = fitted_machines(sensors, self.delivered_, self.label_right_, present, folds)
+        self.width_, self.C_ = found.tuning.width, found.tuning.C
+        self.folds_, self.out_of_fold_log_odds_ = folds, found.out_of_fold_log_odds
+        self.discriminants_: list[Discriminant | None] = found.discriminants
         return self
-
-    def _weights(self, sensors: list[_Sensor | None], present: Flags, folds: Integers) -> tuple[Floats, Tuning]:
-        """Weights of the segments in training, and the machine.
-
-        Segments that a sensor did not deliver are refused only where that lowers the loss on left-out recordings. Loud
-        or silent segments often do a classifier no harm, and some of them still hold the scene.
-        """
-        refusing = _tuned(sensors, self.posterior_, self.posterior_, folds)
-        if (self.delivered_[present] > 0.5).all():
-            return self.posterior_, refusing
-        all_present = self.label_right_[:, None] * present
-        keeping = _tuned(sensors, all_present, self.posterior_, folds)
-        return (self.posterior_, refusing) if refusing.loss <= keeping.loss else (all_present, keeping)
 
     def _check_parameters(self) -> None:
         for name in ("delivered_prior", "label_prior"):
@@ -197,31 +181,11 @@ class ArrayGEMMEDClassifier(ClassifierMixin, BaseEstimator):
         self.delivered_ = _delivered(self.evidence_, present, self.delivered_prior)
         self.contamination_ = np.array([sensor.contamination for sensor in self.evidence_])
 
-    def _judge_labels(
-        self, sensors: list[_Sensor | None], groups: Integers, folds: Integers, n_recordings: int
-    ) -> None:
-        found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
-        for width, C in _LABEL_MACHINES:
-            margins = np.full((len(sensors), n_recordings), np.nan)
-            for s, sensor in enumerate(sensors):
-                if sensor:
-                    weights = expit(found.log_odds)[groups] * self.delivered_[:, s]
-                    honest = sensor.cross_fitted(_balanced(weights, sensor.y), folds, width, C)
-                    margins[s] = _mean_margins(sensor.y * honest, self.delivered_[:, s], groups)
-            known = np.isfinite(margins)
-            mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-            found = label_evidence(mean, known.any(axis=0), self.label_prior)
-        if not found.likelier:
-            # Left-out recordings show no wrong labels: refusing the least likely ones would only lose good examples.
-            found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
-        self.wrong_labels_ = found.wrong
-        self.label_right_ = expit(found.log_odds)[groups]
-
     @one_thread
     def sensor_margins(self, X: Any) -> Floats:
         """f_s(x) for every sensor, (n_segments, n_sensors); NaN where it is absent or could not be trained."""
         check_is_fitted(self)
-        X, present = _checked(X, like=(len(self.scales_), self.n_features_in_))
+        X, present = checked_array(X, like=(len(self.scales_), self.n_features_in_))
         margins = np.full(present.shape, np.nan)
         for s, discriminant in enumerate(self.discriminants_):
             here = present[:, s]
@@ -261,7 +225,7 @@ class ArraySensors:
         cls, X: Any, groups: Any, *, delivered_prior: float = 0.98, n_folds: int = 5, random_state: Any = 0
     ) -> Self:
         """From features (segments, sensors, features), NaN where a sensor is absent; groups do not judge themselves."""
-        X, present = _checked(X)
+        X, present = checked_array(X)
         numbers = np.unique(np.asarray(groups), return_inverse=True)[1]
         rng = check_random_state(random_state)
         folds = group_folds(numbers, np.zeros(len(X)), n_folds, rng)
@@ -277,11 +241,80 @@ def _delivered(found: list[SensorEvidence], present: Flags, prior: float) -> Flo
     return np.where(present, expit(logit(prior) + log_odds), 0.0)
 
 
+def judged_labels(
+    sensors: Sequence[SensorSamples | None],
+    delivered: Floats,
+    groups: Integers,
+    folds: Integers,
+    n_recordings: int,
+    prior: float,
+) -> LabelEvidence:
+    """Judge the label of each recording by classifiers that did not see its fold."""
+    found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
+    for width, C in _LABEL_MACHINES:
+        margins = np.full((len(sensors), n_recordings), np.nan)
+        for s, sensor in enumerate(sensors):
+            if sensor:
+                weights = expit(found.log_odds)[groups] * delivered[:, s]
+                honest = sensor.cross_fitted(_balanced(weights, sensor.y), folds, width, C)
+                margins[s] = _mean_margins(sensor.y * honest, delivered[:, s], groups)
+        known = np.isfinite(margins)
+        mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        found = label_evidence(mean, known.any(axis=0), prior)
+    if not found.likelier:
+        # Left-out recordings show no wrong labels: refusing the least likely ones would only lose good examples.
+        return LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FittedMachines:
+    """A discriminant for each sensor, None where too little is believed of it, and what was found on the way."""
+
+    discriminants: list[Discriminant | None]
+    out_of_fold_log_odds: Floats  # (segments, sensors), NaN where a sensor is absent or could not be trained
+    tuning: Tuning
+
+
+def fitted_machines(
+    sensors: Sequence[SensorSamples | None], delivered: Floats, label_right: Floats, present: Flags, folds: Integers
+) -> FittedMachines:
+    """Fit the discriminants of all sensors, with kernel and cost chosen on left-out recordings."""
+    posterior = label_right[:, None] * delivered
+    weights, tuning = _weighted(sensors, delivered, label_right, present, folds)
+    discriminants: list[Discriminant | None] = [None] * len(sensors)
+    out_of_fold = np.full(present.shape, np.nan)
+    for s, sensor in enumerate(sensors):
+        if sensor:
+            honest = sensor.cross_fitted(weights[:, s], folds, tuning.width, tuning.C)
+            found = sensor.discriminant(weights[:, s], posterior[:, s], honest, tuning.width, tuning.C)
+            discriminants[s] = found
+            out_of_fold[present[:, s], s] = found.log_odds(honest[present[:, s]])
+    return FittedMachines(discriminants, out_of_fold, tuning)
+
+
+def _weighted(
+    sensors: Sequence[SensorSamples | None], delivered: Floats, label_right: Floats, present: Flags, folds: Integers
+) -> tuple[Floats, Tuning]:
+    """Weights of the segments in training, and the machine.
+
+    Segments that a sensor did not deliver are refused only where that lowers the loss on left-out recordings. Loud
+    or silent segments often do a classifier no harm, and some of them still hold the scene.
+    """
+    posterior = label_right[:, None] * delivered
+    refusing = _tuned(sensors, posterior, posterior, folds)
+    if (delivered[present] > 0.5).all():
+        return posterior, refusing
+    all_present = label_right[:, None] * present
+    keeping = _tuned(sensors, all_present, posterior, folds)
+    return (posterior, refusing) if refusing.loss <= keeping.loss else (all_present, keeping)
+
+
 def fit_machine(
     X: Floats, signs: Floats, weights: Floats, folds: Integers, *, amplitude: float = 0.3
 ) -> Discriminant | None:
     """One weighted kernel MED, kernel and cost chosen on left-out recordings; None if too little is believed."""
-    sensor = _Sensor.of(X, signs, weights, amplitude)
+    sensor = SensorSamples.of(X, signs, weights, amplitude)
     if sensor is None:
         return None
     found = _tuned([sensor], weights[:, None], weights[:, None], folds)
@@ -290,7 +323,7 @@ def fit_machine(
 
 
 @dataclass(slots=True)
-class _Sensor:
+class SensorSamples:
     """Training samples of one sensor, and the kernel matrix of the width that was asked for last."""
 
     X: Floats
@@ -302,7 +335,7 @@ class _Sensor:
     gram: DenseGram | None = None
 
     @classmethod
-    def of(cls, X: Floats, y: Floats, delivered: Floats, amplitude: float) -> _Sensor | None:
+    def of(cls, X: Floats, y: Floats, delivered: Floats, amplitude: float) -> SensorSamples | None:
         """None if too little is believed of either class, or if all that is believed is equal."""
         believed = delivered > 0.5
         if min(np.sum(believed & (y > 0)), np.sum(believed & (y < 0))) < _FEWEST_SEGMENTS:
@@ -355,7 +388,7 @@ class Tuning:
     loss: float
 
 
-def _tuned(sensors: list[_Sensor | None], weights: Floats, nominal: Floats, folds: Integers) -> Tuning:
+def _tuned(sensors: Sequence[SensorSamples | None], weights: Floats, nominal: Floats, folds: Integers) -> Tuning:
     """Kernel width and cost with the least log loss of calibrated margins on left-out recordings, over all sensors.
 
     Segments count by `weights` in training and by `nominal` in the loss. Accuracy is a noisier criterion, the hinge
@@ -417,7 +450,7 @@ def typical_sizes(X: Floats, present: Flags) -> Floats:
     return np.array(typical)
 
 
-def _checked(X: Any, like: tuple[int, int] | None = None) -> tuple[Floats, Flags]:
+def checked_array(X: Any, like: tuple[int, int] | None = None) -> tuple[Floats, Flags]:
     """The array and which sensors are present in it."""
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 3 or (like is not None and X.shape[1:] != like):
@@ -428,11 +461,11 @@ def _checked(X: Any, like: tuple[int, int] | None = None) -> tuple[Floats, Flags
     return X, ~np.isnan(X).any(axis=2)
 
 
-def _checked_timing(X: Floats, present: Flags, timing: Any) -> tuple[Floats, Flags]:
+def checked_timing(X: Floats, present: Flags, timing: Any) -> tuple[Floats, Flags]:
     """The timing features, and which sensors are present in both."""
     if timing is None:
         return X, present
-    T, there = _checked(timing)
+    T, there = checked_array(timing)
     if T.shape[:2] != X.shape[:2]:
         raise ValueError(
             f"timing of shape {T.shape} must have the segments and sensors of X, {X.shape[:2]}; give both views of the "
@@ -452,14 +485,14 @@ def _signs(y: Any, n_segments: int) -> tuple[Any, Floats]:
     return classes, np.where(codes > 0, 1.0, -1.0)
 
 
-def _recordings(groups: Any, signs: Floats) -> tuple[Any, Integers]:
+def checked_recordings(groups: Any, signs: Floats) -> tuple[Any, Integers]:
     """Names of the recordings and their numbers, after a check that there are enough of them."""
     names, numbers = np.unique(np.asarray(groups), return_inverse=True)
     if numbers.shape != signs.shape:
         raise ValueError(
             f"groups of shape {numbers.shape} must have {len(signs)} entries; name every segment's recording"
         )
-    for sign in (-1.0, 1.0):
+    for sign in np.unique(signs):
         n = len(np.unique(numbers[signs == sign]))
         if n < 2:
             raise ValueError(f"{n} recording of one class must be at least 2; record more, nothing judges itself")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any, Self
@@ -11,7 +12,7 @@ import numpy as np
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
 from pipeline.learners.array_reference import FEWEST_SEGMENTS
-from pipeline.learners.machine import Discriminant
+from pipeline.learners.machine import Machine
 
 _MANY_SENSORS = 6
 """With more, only pairs and all together are looked at: there would be too many subsets."""
@@ -35,17 +36,40 @@ class WeightedVotes:
         All arrays but the signs (+1 or -1) have the shape (segments, sensors). Every subset of the sensors counts the
         same, for any of them may be left one day.
         """
+        return cls._learned([signs[:, None] * log_odds], weights)
+
+    @classmethod
+    def learn_classes(cls, log_odds: Floats, label: Integers, weights: Floats) -> Self:
+        """Return the same for log-odds (segments, sensors, classes) of each class against the first, and labels.
+
+        What is learned from is the advantage of the labeled class over each other one, so the order of the classes does
+        not matter.
+        """
+        n_classes, rows = log_odds.shape[2], np.arange(len(label))
+        own = log_odds[rows, :, label]
+        return cls._learned([own - log_odds[rows, :, (label + n) % n_classes] for n in range(1, n_classes)], weights)
+
+    @classmethod
+    def _learned(cls, advantages: Sequence[Floats], weights: Floats) -> Self:
+        """From advantages over each other class, and weights, all of the shape (segments, sensors)."""
         from scipy.optimize import minimize_scalar
 
-        subsets = [_Subset.of(log_odds[:, c], signs, weights[:, c]) for c in _subsets(log_odds.shape[1])]
+        subsets = [_Subset.of([one[:, c] for one in advantages], weights[:, c]) for c in _subsets(weights.shape[1])]
         used = [subset for subset in subsets if subset is not None]
         if not used:
             return cls(1.0)
         found = minimize_scalar(lambda d: sum(s.loss(d) for s in used), bounds=(0.0, 1.0), method="bounded")
         return cls(float(found.x))
 
-    def __call__(self, log_odds: Floats, features: Any, weights: Floats) -> float:
-        """Log-odds of the second class; sensors of weight 0 may be NaN."""
+    def __call__(self, log_odds: Floats, features: Any, weights: Floats) -> list[float]:
+        """Return log-odds of each class against the first from those of the sensors, (sensors, classes).
+
+        Sensors of weight 0 may be NaN.
+        """
+        return [0.0, *(self.fused(log_odds[:, k], weights) for k in range(1, log_odds.shape[1]))]
+
+    def fused(self, log_odds: Floats, weights: Floats) -> float:
+        """Return the log-odds of one class against another from those of the sensors, (sensors,)."""
         # Of so few numbers a plain sum is faster than numpy's.
         heard = [(w, l) for w, l in zip(weights.tolist(), log_odds.tolist(), strict=True) if w > 0]
         total = sum(w for w, _ in heard)
@@ -54,23 +78,26 @@ class WeightedVotes:
 
 @dataclass(frozen=True, slots=True)
 class _Subset:
-    """Sums of the log-odds of some sensors, positive where they are right."""
+    """Sums of the log-odds of some sensors for the labeled class against each other one."""
 
-    right: Floats
+    right: Floats  # (other classes, segments)
     weights: Floats
     n_sensors: int
 
     @classmethod
-    def of(cls, log_odds: Floats, signs: Floats, weights: Floats) -> _Subset | None:
-        together = np.where(np.isfinite(log_odds).all(axis=1), weights.min(axis=1), 0.0)
+    def of(cls, advantages: Sequence[Floats], weights: Floats) -> _Subset | None:
+        finite = np.all([np.isfinite(one).all(axis=1) for one in advantages], axis=0)
+        together = np.where(finite, weights.min(axis=1), 0.0)
         known = together > 0.5
         if not known.any():
             return None
-        return cls(signs[known] * log_odds[known].sum(axis=1), together[known], log_odds.shape[1])
+        right = np.stack([one[known].sum(axis=1) for one in advantages])
+        return cls(right, together[known], weights.shape[1])
 
     def loss(self, dependence: float) -> float:
         lowered = self.right / (1 + dependence * (self.n_sensors - 1))
-        return float(self.weights @ np.logaddexp(0.0, -lowered)) / float(self.weights.sum())
+        others = np.logaddexp.reduce(-lowered, axis=0)
+        return float(self.weights @ np.logaddexp(0.0, others)) / float(self.weights.sum())
 
 
 def _subsets(n_sensors: int) -> list[list[int]]:
@@ -118,10 +145,12 @@ class Expectation:
 class CombinedFeatures:
     """One classifier for the features of all sensors side by side; those of sensors without weight are predicted."""
 
-    discriminant: Discriminant
+    discriminant: Machine
     expectation: Expectation
 
-    def __call__(self, log_odds: Floats, features: Floats, weights: Floats) -> float:
-        """Log-odds of the second class; sensors of weight 0 may be NaN."""
+    def __call__(self, log_odds: Floats, features: Floats, weights: Floats) -> list[float]:
+        """Return log-odds of each class against the first; sensors of weight 0 may be NaN."""
         completed = self.expectation.complete(features, weights > 0)
-        return float(self.discriminant.log_odds(self.discriminant.decision(completed.reshape(1, -1)))[0])
+        margins = self.discriminant.decision(completed.reshape(1, -1))
+        found: list[float] = self.discriminant.class_log_odds(margins)[0].tolist()
+        return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from math import exp
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from pipeline.learners._arrays import Floats, Integers
 
 _BLOCK = 2_000
+_LARGEST_LOG_ODDS = 6.0
+"""Of a pair of classes, where there are more than two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,67 @@ class Discriminant:
         """Of the second class, calibrated."""
         return log_odds(decision, self.slopes)
 
+    def class_log_odds(self, decision: Floats) -> Floats:
+        """Return log-odds of each class against the first, (n_samples, 2): zeros, and those of the second class."""
+        return np.column_stack([np.zeros(len(decision)), self.log_odds(decision)])
+
     def probabilities(self, X: Floats) -> Floats:
         """Shape (n_samples, 2)."""
         positive = probability(self.decision(X), self.slopes)
         return np.column_stack([1.0 - positive, positive])
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseDiscriminants:
+    """One discriminant for each pair of three or more classes, in the order of `class_pairs`.
+
+    The discriminant of pair (i, j) is positive for class j.
+    """
+
+    pairs: tuple[Discriminant, ...]
+    n_classes: int
+
+    def decision(self, X: Floats) -> Floats:
+        """Return the margins, (n_samples, n_pairs)."""
+        return np.column_stack([one.decision(X) for one in self.pairs])
+
+    def class_log_odds(self, decision: Floats) -> Floats:
+        """Return log-odds of each class against the first, (n_samples, n_classes); the first column is 0."""
+        columns = [one.log_odds(decision[:, n]) for n, one in enumerate(self.pairs)]
+        return coupled(np.column_stack(columns), self.n_classes)
+
+    def of_pair(self, first: int, second: int) -> tuple[Discriminant, float]:
+        """Return the discriminant of two classes, and the factor (1 or -1) that makes it positive for the second."""
+        place = class_pairs(self.n_classes).index((min(first, second), max(first, second)))
+        return self.pairs[place], 1.0 if first < second else -1.0
+
+
+Machine = Discriminant | PairwiseDiscriminants
+"""The classifier of one sensor: a discriminant for two classes, pairs of them for more."""
+
+
+def class_pairs(n_classes: int) -> list[tuple[int, int]]:
+    """Return all pairs (i, j) of classes with i < j."""
+    return list(combinations(range(n_classes), 2))
+
+
+def coupled(log_odds: Floats, n_classes: int) -> Floats:
+    """Return log-odds of each class against the first from those of all pairs, (n_samples, n_pairs).
+
+    The log-odds of pair (i, j) are those of class j. They are clipped, because no calibration on some hundred segments
+    supports more, and explained by one score for each class in least squares (Bradley-Terry): the score of a class is
+    the mean of its log-odds against all classes, itself included. Pairs that agree with each other are met exactly.
+    """
+    if n_classes == 2:
+        return np.column_stack([np.zeros(len(log_odds)), log_odds])
+    scores = np.zeros((len(log_odds), n_classes))
+    # Term after term: the order of a sum must not depend on the number of samples.
+    for n, (i, j) in enumerate(class_pairs(n_classes)):
+        clipped = np.clip(log_odds[:, n], -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)
+        scores[:, i] -= clipped
+        scores[:, j] += clipped
+    against_first: Floats = (scores - scores[:, :1]) / n_classes
+    return against_first
 
 
 def log_odds(decision: Floats, slopes: Floats) -> Floats:

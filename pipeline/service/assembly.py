@@ -155,7 +155,7 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
     """From p-values to decisions."""
     rule = model.votes if choices.fusion == "votes" else model.combined_features
     return [
-        Classification(model.machines, model.presence if choices.presence else None),
+        Classification(model.machines, len(model.classes), model.presence if choices.presence else None),
         Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence, somebody=fused),
     ]
 

@@ -14,7 +14,7 @@ from pipeline.service.assembly import Choices
 from pipeline.service.decisions import Event
 from pipeline.sinks.jsonl import SCHEMA
 from pipeline.training.labels import Labels
-from pipeline.training.metrics import Judged, Rate, rate, summary
+from pipeline.training.metrics import Judged, LogOdds, Rate, by_class, fused_log_odds, rate, summary
 from pipeline.training.model import Model
 from pipeline.training.truth import Truth
 
@@ -29,7 +29,7 @@ class Evidence:
     judged: tuple[Judged, ...]
     unlabelled: tuple[Judged, ...]
     """Not labelled, but screened all the same; their truth means nothing."""
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     alpha: float
     rate_hz: int
     segment: int
@@ -46,7 +46,7 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
         raise ModelError(f"model {header['model'][:12]} made these decisions, not {model.name}; give its directory")
     # What the validation decided, it decided with the usual choices.
     usual = all(header[name] == value for name, value in Choices().as_dict().items())
-    classes = (header["classes"][0], header["classes"][1])
+    classes = tuple(header["classes"])
     judged: list[Judged] = []
     unlabelled: list[Judged] = []
     held_out: list[str] = []
@@ -106,21 +106,32 @@ def _label(labels: Labels, event: Event, rate_hz: int) -> str | None:
     return labels.of(event["recording"], event["start_sample"] / rate_hz, event["stop_sample"] / rate_hz)
 
 
-def _judged(event: Event, classes: tuple[str, str], label: str | None) -> Judged:
+def _judged(event: Event, classes: tuple[str, ...], label: str | None) -> Judged:
     return Judged(
         recording=event["recording"],
         start_sample=event["start_sample"],
         truth=classes.index(label) if label in classes else -1,
         label=None if event["label"] is None else classes.index(event["label"]),
-        log_odds=event["fused_log_odds"],
-        sensor_log_odds=tuple(event["log_odds"]),
+        log_odds=_log_odds(event["fused_log_odds"], event.get("probabilities"), classes),
+        sensor_log_odds=tuple(_log_odds(*own, classes) for own in _sensors(event)),
         p_values=tuple(event["p_values"]),
     )
+
+
+def _sensors(event: Event) -> Iterable[tuple[float | None, dict[str, float] | None]]:
+    """Of each sensor the log-odds of the second class and the probabilities; earlier versions tell only the former."""
+    odds = event["log_odds"]
+    return zip(odds, event.get("sensor_probabilities") or [None] * len(odds), strict=True)
+
+
+def _log_odds(second: float | None, probabilities: dict[str, float] | None, classes: tuple[str, ...]) -> LogOdds | None:
+    return fused_log_odds(second, None if probabilities is None else [probabilities[name] for name in classes])
 
 
 def evaluation(evidence: Evidence, truth: Truth | None) -> dict[str, Any]:
     """Everything, ready for JSON."""
     told = summary(evidence.judged, evidence.classes)
+    told["by_class"] = by_class(evidence.judged, evidence.classes)
     told |= {"alpha": evidence.alpha, "held_out": list(evidence.held_out), "left_out": list(evidence.left_out)}
     if truth is not None:
         told["anomalies"] = anomalies(evidence, truth)

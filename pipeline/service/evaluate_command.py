@@ -104,6 +104,7 @@ def _show(told: dict[str, Any], console: Console) -> None:
             console.print(f"{len(names)} recordings {what}", highlight=False)
     console.print(_confusion(told))
     console.print(_accuracies(told))
+    console.print(_classes(told))
     if "anomalies" in told:
         console.print(_anomalies(told))
 
@@ -130,6 +131,16 @@ def _accuracies(told: dict[str, Any]) -> Table:
     table.add_row("fused, where decided", interval(told["accuracy"]), style="bold")
     table.add_row("fused, whole recordings", interval(told["accuracy_by_recording"]), style="bold")
     table.add_row("decided at all", interval(told["decided"]))
+    return table
+
+
+def _classes(told: dict[str, Any]) -> Table:
+    table = Table(title="Classes, % (95 % interval by recording)")
+    table.add_column("class")
+    table.add_column("recall", justify="right")
+    table.add_column("precision", justify="right")
+    for one in told["by_class"]:
+        table.add_row(one["class"], interval(one["recall"]), interval(one["precision"]))
     return table
 
 

@@ -9,14 +9,18 @@ import numpy as np
 
 from pipeline.plotting import pyplot
 
-_FUSED, _SENSOR, _FAULT, _LINE = "#08306b", "#6baed6", "#b2182b", "#888888"
+_FUSED, _SENSOR, _CLASS, _FAULT, _LINE = "#08306b", "#6baed6", "#238b45", "#b2182b", "#888888"
 
 
 def write_evaluation_figure(told: dict[str, Any], path: Path) -> Path:
     """Confusion, accuracy per sensor and fused, calibration; with known truth also detection of failures."""
     plt = pyplot()
     n_columns = 4 if "anomalies" in told else 3
-    figure, axes = plt.subplots(1, n_columns, figsize=(4.6 * n_columns, 4.4), layout="constrained")
+    # A column of the confusion needs about 1.2 inches for its numbers.
+    wider = 1.2 * max(0, len(told["classes"]) - 2)
+    widths = [4.6 + wider, *[4.6] * (n_columns - 1)]
+    height = 4.4 + 0.6 * max(0, len(told["classes"]) - 3)
+    figure, axes = plt.subplots(1, n_columns, figsize=(sum(widths), height), width_ratios=widths, layout="constrained")
     _confusion(axes[0], told)
     _accuracy(axes[1], told)
     _calibration(axes[2], told)
@@ -38,32 +42,36 @@ def _confusion(axes: Any, told: dict[str, Any]) -> None:
     for (row, column), count in np.ndenumerate(table):
         colour = "white" if shares[row, column] > 0.5 else "black"
         axes.text(column, row, f"{count}\n{100 * shares[row, column]:.1f} %", ha="center", va="center", color=colour)
-    axes.set_xticks(range(3), [*told["classes"], "no decision"])
-    axes.set_yticks(range(2), told["classes"], rotation=90, va="center")
+    n_classes = len(told["classes"])
+    axes.set_xticks(range(n_classes + 1), [*told["classes"], "no decision"])
+    axes.set_yticks(range(n_classes), told["classes"], rotation=90, va="center")
     axes.set(xlabel="decided", ylabel="true", title="Decisions")
 
 
 def _accuracy(axes: Any, told: dict[str, Any]) -> None:
     rows = [(f"sensor {one['sensor']}", one["accuracy"], _SENSOR) for one in told["sensors"]]
     rows += [("fused", told["accuracy_without_abstention"], _FUSED), ("where decided", told["accuracy"], _FUSED)]
+    if len(told["classes"]) > 2:
+        rows += [(f"recall, {one['class']}", one["recall"], _CLASS) for one in told.get("by_class", [])]
     shown = [(name, rate, colour) for name, rate, colour in rows if rate is not None]
     for place, (_, rate, colour) in enumerate(shown):
         _whisker(axes, place, rate, colour)
     axes.set_yticks(range(len(shown)), [name for name, *_ in shown])
     axes.invert_yaxis()
-    axes.set(xlabel="right, %", title="Accuracy")
+    axes.set(xlabel="right, %", title="Accuracy" if len(told["classes"]) == 2 else "Accuracy and recall")
     axes.grid(axis="x", alpha=0.3)
 
 
 def _calibration(axes: Any, told: dict[str, Any]) -> None:
-    axes.plot([50, 100], [50, 100], color=_LINE, linewidth=1)
+    least = 50 if len(told["classes"]) == 2 else 100 / len(told["classes"])
+    axes.plot([least, 100], [least, 100], color=_LINE, linewidth=1)
     for one in told["calibration"]["bins"]:
         rate, x = one["right"], 100 * one["probability"]
         axes.plot([x, x], [100 * rate["low"], 100 * rate["high"]], color=_FUSED, alpha=0.5)
         axes.scatter([x], [100 * rate["value"]], s=8 + 60 * np.sqrt(rate["segments"] / told["segments"]), color=_FUSED)
     error = told["calibration"]["expected_error"]
     axes.set(
-        xlabel="probability of the likelier class, %",
+        xlabel="probability of the most probable class, %",
         ylabel="right, %",
         title="Calibration" if error is None else f"Calibration, off by {100 * error:.1f} points",
         ylim=(0, 102),

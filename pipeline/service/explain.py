@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from pipeline.training.model import Model, Refusal
 
 SAME = 1e-3
 """Distance below which two segments are the same sound; different segments are at least some tenths apart."""
+_LEAST_PROBABILITY = 5e-7
+"""Stands for 0 in events, where probabilities have six digits."""
 WHY = {
     Role.USED: "used",
     Role.ABSENT: "not used: part of the segment is missing",
@@ -110,6 +113,33 @@ class Explained:
     def contributions_are(self) -> str:
         return contributions_are(self.choices)
 
+    @cached_property
+    def pair(self) -> tuple[int, int]:
+        """Places of the two classes that are compared: see `compared`."""
+        return compared(self.model.classes, self.decision.outcome.probabilities)
+
+    @property
+    def classes(self) -> tuple[str, str]:
+        """The two classes that are compared; log-odds are positive for the second."""
+        first, second = self.pair
+        return self.model.classes[first], self.model.classes[second]
+
+    @property
+    def log_odds(self) -> Numbers:
+        """Log-odds of each sensor for the second of the compared classes against the first; NaN where it has none."""
+        own, (first, second) = self.decision.verdicts.log_odds, self.pair
+        found: Numbers = own[:, second] - own[:, first]
+        return found
+
+    @property
+    def fused_log_odds(self) -> float | None:
+        """The same of all sensors together; None if no sensor had a say."""
+        outcome = self.decision.outcome
+        if outcome.log_odds is not None or outcome.probabilities is None:
+            return outcome.log_odds
+        first, second = (outcome.probabilities[place] or _LEAST_PROBABILITY for place in self.pair)
+        return log(second / first)
+
     @property
     def start_seconds(self) -> float:
         return self.decision.features.span.start / self.model.grid.rate_hz
@@ -131,7 +161,9 @@ class Explained:
 
     def reasons(self, sensor: int) -> SensorReasons | None:
         """Return the values of the summary that decide at a sensor; None if it is absent or has no classifier."""
-        return reasons(self.model, self.views.summary[sensor], sensor) if self.views.present[sensor] else None
+        if not self.views.present[sensor]:
+            return None
+        return reasons(self.model, self.views.summary[sensor], sensor, pair=self.pair)
 
     def why(self, sensor: int) -> str:
         """Say whether a sensor was used, and which causes are open."""
@@ -154,7 +186,7 @@ class Explained:
 
     def contribution(self, sensor: int) -> float:
         """Return a sensor's part of the fused log-odds; with feature fusion, its own log-odds."""
-        return contribution(self.model, self.choices, self.decision.weights, self.decision.verdicts.log_odds, sensor)
+        return contribution(self.model, self.choices, self.decision.weights, self.log_odds, sensor)
 
     def nearest(self, sensor: int, n: int = 3) -> Iterator[tuple[str, float, str, float]]:
         """Yield recording, seconds, label and distance of the nearest training segments, by the summary view."""
@@ -209,6 +241,17 @@ class Explained:
             )
 
 
+def compared(classes: Sequence[str], probabilities: Sequence[float] | None) -> tuple[int, int]:
+    """Return the places of the two classes that an explanation compares: the runner-up, then the most probable one.
+
+    Of two classes they are the first and the second, whichever is more probable.
+    """
+    if len(classes) == 2 or probabilities is None:
+        return 0, 1
+    second, first = sorted(range(len(classes)), key=lambda place: (-probabilities[place], place))[:2]
+    return first, second
+
+
 def contributions_are(choices: Choices) -> str:
     """Name the quantity that `contribution` returns."""
     return "own log-odds" if choices.fusion == "features" else "contribution"
@@ -221,7 +264,7 @@ def contribution(model: Model, choices: Choices, weights: Numbers, log_odds: Num
     if choices.fusion == "features":
         return float(log_odds[sensor])
     alone = np.where(np.arange(len(weights)) == sensor, np.nan_to_num(log_odds), 0.0)
-    return model.votes(alone, None, weights)
+    return model.votes.fused(alone, weights)
 
 
 def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, resample: bool) -> Explained:

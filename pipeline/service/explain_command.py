@@ -73,7 +73,7 @@ def _sensors(explained: Explained) -> Table:
     decision = explained.decision
     table = Table(
         title="Sensors",
-        caption=f"{explained.contributions_are}: log-odds, positive for {explained.model.classes[1]}; "
+        caption=f"{explained.contributions_are}: log-odds, positive for {explained.classes[1]}{_against(explained)}; "
         "with fewer sensors each counts more",
     )
     for column in ("sensor", "role", "weight", explained.contributions_are, "without it"):
@@ -85,6 +85,11 @@ def _sensors(explained: Explained) -> Table:
         contribution = f"{explained.contribution(s):+.2f}"
         table.add_row(str(s + 1), explained.why(s), f"{decision.weights[s]:.2f}", contribution, without + probability)
     return table
+
+
+def _against(explained: Explained) -> str:
+    """Name the other class where more than two could be meant."""
+    return "" if len(explained.model.classes) == 2 else f" (against {explained.classes[0]}, the runner-up)"
 
 
 def _p_values(explained: Explained) -> Table:
@@ -112,7 +117,7 @@ def _number(p_value: float) -> str:
 
 
 def _values(explained: Explained, found: dict[int, SensorReasons]) -> Table:
-    first, second = explained.model.classes
+    first, second = explained.classes
     table = Table(
         title="Values with the largest effect",
         caption=f"typical: median of {first} / {second}. log-odds: difference to the same segment with this value at "
@@ -135,9 +140,8 @@ def _values(explained: Explained, found: dict[int, SensorReasons]) -> Table:
 
 
 def _groups(explained: Explained, found: dict[int, SensorReasons]) -> Table:
-    log_odds = explained.decision.verdicts.log_odds
     table = Table(
-        title="Log-odds of each sensor by groups of values",
+        title=f"Log-odds of each sensor by groups of values{_against(explained)}",
         caption="median segment: all values at the sensor's training median",
     )
     table.add_column("group")
@@ -147,7 +151,7 @@ def _groups(explained: Explained, found: dict[int, SensorReasons]) -> Table:
         table.add_row(name, *(f"{one.groups[name]:+.2f}" for one in found.values()))
     table.add_section()
     table.add_row("median segment", *(f"{one.neutral:+.2f}" for one in found.values()))
-    table.add_row("this segment", *(f"{log_odds[s]:+.2f}" for s in found))
+    table.add_row("this segment", *(f"{one.own:+.2f}" for one in found.values()))
     return table
 
 

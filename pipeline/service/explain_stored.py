@@ -38,7 +38,7 @@ def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Mo
     (row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (event.recording,))
     blocks = _blocks(event, sound)
     verdicts = _verdicts(event, journal, row, blocks, model)
-    decision = _decision(event.body, verdicts)
+    decision = _decision(event.body, verdicts, model.classes)
     same = rounded_numbers(verdicts.screened.p_values) == event.body["p_values"]
     samples = np.concatenate([block.samples for block in blocks], axis=1)
     choices = Choices.from_dict(json.loads(row["choices"]))
@@ -64,7 +64,7 @@ def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], mo
         *listening(model.grid, model.settings),
         Projection(model.summary, model.timing),
         Screening(model.screen, model.reference),
-        Classification(model.machines),
+        Classification(model.machines, len(model.classes)),
     )
     sensors = tuple(str(number + 1) for number in range(row["sensors"]))
     chain.push(RecordingStarted(row["name"], row["rate_hz"], sensors))
@@ -83,13 +83,16 @@ def _trust(body: dict[str, Any]) -> TrustChanged:
     return TrustChanged(body["start_sample"], np.array(body["trusted"], np.bool_), Authority(body["by"]))
 
 
-def _decision(body: dict[str, Any], verdicts: Verdicts) -> Decision:
+def _decision(body: dict[str, Any], verdicts: Verdicts, classes: tuple[str, ...]) -> Decision:
+    told = body.get("probabilities")  # events of earlier versions have none
+    probabilities = None if told is None else tuple(told[name] for name in classes)
     return Decision(
         verdicts,
-        Outcome(body["label"], body["probability"], body["fused_log_odds"], body["reason"]),
+        Outcome(body["label"], body["probability"], body["fused_log_odds"], body["reason"], probabilities),
         np.array(body["weights"], np.float64),
         tuple(map(Role, body["roles"])),
         tuple(Outcome(one["label"], one["probability"], None, one["reason"]) for one in body["without"]),
+        classes,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.events import Numbers, Role
+from pipeline.events import Numbers, Outcome, Role
 from pipeline.plotting import pyplot
 from pipeline.service.explain import Explained
 from pipeline.service.reasons import NO_SUMMARY, NO_VALUE, Reason, SensorReasons, has_summary, written
@@ -127,7 +127,7 @@ def _modulation(axes: Any, explained: Explained, s: int, frequencies: Numbers, a
 
 
 def _values(axes: Any, explained: Explained, s: int, reasons: SensorReasons | None, found: list[Reason]) -> None:
-    first, second = explained.model.classes
+    first, second = explained.classes
     values = reasons.values if reasons else []
     if reasons is None or not values:
         axes.set_title("values with the largest effect", fontsize=_NORMAL, loc="left")
@@ -135,8 +135,7 @@ def _values(axes: Any, explained: Explained, s: int, reasons: SensorReasons | No
         axes.set_xticks([])
         _note(axes, _why_none(explained, s))
         return
-    own = explained.decision.verdicts.log_odds[s]
-    heading = f"values with the largest effect\nlog-odds {own:+.2f}, median segment {reasons.neutral:+.2f}"
+    heading = f"values with the largest effect\nlog-odds {reasons.own:+.2f}, median segment {reasons.neutral:+.2f}"
     axes.set_title(heading, fontsize=_NORMAL, loc="left")
     axes.barh(
         range(len(values)), [one.log_odds for one in values], 0.62, color=[_color(one.log_odds) for one in values]
@@ -194,9 +193,9 @@ def _standing(axes: Any, explained: Explained, s: int, which: int) -> None:
 
 
 def _contributions(axes: Any, explained: Explained) -> None:
-    n_sensors, (first, second) = explained.model.n_sensors, explained.model.classes
+    n_sensors, (first, second) = explained.model.n_sensors, explained.classes
     values = [explained.contribution(s) for s in range(n_sensors)]
-    fused = explained.decision.outcome.log_odds or 0.0
+    fused = explained.fused_log_odds or 0.0
     axes.barh(range(n_sensors + 1), [*values, fused], 0.6, color=[*map(_color, values), _FUSED])
     names = [f"sensor {s + 1}" for s in range(n_sensors)]
     axes.set_yticks(range(n_sensors + 1), [*names, "fused"], fontsize=_NORMAL)
@@ -227,20 +226,41 @@ def _without(axes: Any, explained: Explained) -> None:
         if outcome.log_odds is None and outcome.probability is None:
             axes.text(0.5, place, "no decision", ha="center", va="center", fontsize=_SMALL)
             continue
-        axes.plot([_probability(outcome, classes)], [place], "o", color=_FUSED, clip_on=False)
+        if len(classes) > 2:
+            _most_probable(axes, outcome, place)
+        else:
+            axes.plot([_probability(outcome, classes)], [place], "o", color=_FUSED, clip_on=False)
     names = [f"without sensor {s + 1}" for s in range(n_sensors)]
     axes.set_yticks(range(n_sensors + 1), [*names, "all sensors"], fontsize=_NORMAL)
     axes.set_ylim(n_sensors + 0.5, -0.5)
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
     axes.set_title("decision without each sensor", fontsize=_NORMAL, loc="left")
-    axes.set(xlabel=f"probability of {classes[1]}", xlim=(0, 1))
+    what = classes[1] if len(classes) == 2 else "the most probable class"
+    axes.set(xlabel=f"probability of {what}", xlim=(0, 1))
     axes.grid(axis="x", alpha=0.3)
 
 
-def _probability(outcome: Any, classes: tuple[str, str]) -> float:
+def _most_probable(axes: Any, outcome: Outcome, place: int) -> None:
+    """Draw the probability of the label, or of the most probable class without one, and name it."""
+    assert outcome.probability is not None
+    left = outcome.probability > 0.5
+    axes.plot([outcome.probability], [place], "o", color=_FUSED, clip_on=False)
+    axes.annotate(
+        outcome.label or "no decision",
+        (outcome.probability, place),
+        xytext=(-7 if left else 7, 0),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="center",
+        fontsize=_SMALL,
+    )
+
+
+def _probability(outcome: Outcome, classes: tuple[str, ...]) -> float:
     """Return the probability of the second class."""
     if outcome.log_odds is not None:
         return float(1 / (1 + np.exp(-np.clip(outcome.log_odds, -700, 700))))
+    assert outcome.probability is not None
     return float(outcome.probability if outcome.label in (classes[1], None) else 1 - outcome.probability)
 
 

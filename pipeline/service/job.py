@@ -17,7 +17,7 @@ class Job(BaseModel):
 
     run: str = ""
     """Under which the journal tells of it."""
-    classes: Annotated[tuple[str, str] | None, Field(strict=False)] = None
+    classes: Annotated[tuple[str, ...] | None, Field(strict=False, min_length=2)] = None
     """Those of the champion unless given."""
     segments: Annotated[int, Field(ge=40)] = 3000
     components: Annotated[int, Field(ge=1)] = 50

@@ -327,7 +327,7 @@ def _job(settings: Settings, run: str) -> str:
     training, source = settings.training, settings.source
     return Job(
         run=run,
-        classes=None if training.classes is None else (training.classes[0], training.classes[1]),
+        classes=training.classes,
         segments=training.segments,
         worse=training.worse,
         contamination=training.contamination,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.events import Mask, Numbers
+from pipeline.learners.machine import Discriminant
 from pipeline.training.model import Model
 from pipeline.views import PAPER, Summary, SummaryValue
 
@@ -35,7 +36,7 @@ class Reason:
     unit: str
     value: float
     typical: tuple[float | None, float | None]
-    """Median of the training segments of either class at this sensor."""
+    """Median of the training segments of either of the two classes at this sensor."""
     log_odds: float
     """Log-odds of the segment minus log-odds with this value at the sensor's training median."""
     supports: str
@@ -49,7 +50,7 @@ def has_summary(model: Model) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SensorReasons:
-    """What the classifier of one sensor goes by: single values, groups of values, and its log-odds without any."""
+    """What the classifier of one sensor for two classes goes by: single values, groups of values, and its log-odds."""
 
     values: list[Reason]
     """Values with the largest shares, largest first."""
@@ -57,10 +58,16 @@ class SensorReasons:
     """Shares of all means, all deviations and all modulations in each band."""
     neutral: float
     """Log-odds of a segment with all values at the sensor's training median."""
+    own: float
+    """Log-odds of the segment by the classifier of the two classes."""
 
 
-def reasons(model: Model, values: NDArray[Any], sensor: int, n: int = LARGEST) -> SensorReasons | None:
+def reasons(
+    model: Model, values: NDArray[Any], sensor: int, n: int = LARGEST, *, pair: tuple[int, int] = (0, 1)
+) -> SensorReasons | None:
     """Return the shares of a sensor's log-odds, with at most `n` single values; None without a classifier or a summary.
+
+    The log-odds are those of the second class of the pair against the first.
 
     A share is the log-odds of the segment minus the log-odds with some values at the sensor's training median. Shares
     do not add up to the log-odds, because values act together.
@@ -71,26 +78,40 @@ def reasons(model: Model, values: NDArray[Any], sensor: int, n: int = LARGEST) -
     groups = [_group(part) for part in parts]
     names = list(dict.fromkeys(groups))
     single, grouped = np.eye(len(parts), dtype=np.bool_), np.array([[one == name for one in groups] for name in names])
-    own, shares = left_out(model, values, sensor, np.vstack([single, grouped, np.ones(len(parts), np.bool_)]))
+    replaced = np.vstack([single, grouped, np.ones(len(parts), np.bool_)])
+    own, shares = left_out(model, values, sensor, replaced, pair=pair)
     named = dict(zip(names, shares[len(parts) : -1].tolist(), strict=True))
-    return SensorReasons(
-        _largest(model, values, sensor, parts, shares[: len(parts)], n), named, own - float(shares[-1])
-    )
+    largest = _largest(model, values, sensor, parts, shares[: len(parts)], n, pair)
+    return SensorReasons(largest, named, own - float(shares[-1]), own)
 
 
-def left_out(model: Model, values: NDArray[Any], sensor: int, replaced: Mask) -> tuple[float, Numbers]:
+def left_out(
+    model: Model, values: NDArray[Any], sensor: int, replaced: Mask, *, pair: tuple[int, int] = (0, 1)
+) -> tuple[float, Numbers]:
     """Return the log-odds of a sensor, and how much higher they are than with the values in each row of `replaced`
     (variants, values) at the training median."""
-    machine = model.machines[sensor]
-    assert machine is not None
+    machine, sign = _discriminant(model, sensor, pair)
     scaled = model.summary.scaled(values.astype(np.float64), sensor)
     variants = np.vstack([scaled, np.where(replaced, 0.0, scaled)])  # scaled values are relative to the median
-    log_odds = machine.log_odds(machine.decision(variants @ model.summary.axes[sensor].T.astype(np.float64)))
+    log_odds = sign * machine.log_odds(machine.decision(variants @ model.summary.axes[sensor].T.astype(np.float64)))
     return float(log_odds[0]), log_odds[0] - log_odds[1:]
 
 
+def _discriminant(model: Model, sensor: int, pair: tuple[int, int]) -> tuple[Discriminant, float]:
+    """Return the classifier of a sensor for two classes, and the factor that makes it positive for the second."""
+    machine = model.machines[sensor]
+    assert machine is not None
+    return (machine, 1.0) if isinstance(machine, Discriminant) else machine.of_pair(*pair)
+
+
 def _largest(
-    model: Model, values: NDArray[Any], sensor: int, parts: list[SummaryValue], shares: Numbers, n: int
+    model: Model,
+    values: NDArray[Any],
+    sensor: int,
+    parts: list[SummaryValue],
+    shares: Numbers,
+    n: int,
+    pair: tuple[int, int],
 ) -> list[Reason]:
     order = np.argsort(-np.abs(shares), kind="stable")[:n]
     units = [_unit(part, model.settings["n_mels"]) for part in parts]
@@ -100,9 +121,9 @@ def _largest(
             name=in_words(parts[place]),
             unit=units[place][0],
             value=float(values[place]) * units[place][1],
-            typical=(_known(typical[0, place]), _known(typical[1, place])),
+            typical=(_known(typical[pair[0], place]), _known(typical[pair[1], place])),
             log_odds=float(shares[place]),
-            supports=model.classes[int(shares[place] > 0)],
+            supports=model.classes[pair[int(shares[place] > 0)]],
         )
         for place in order.tolist()
         if abs(shares[place]) >= SMALLEST

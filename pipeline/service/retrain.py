@@ -32,6 +32,7 @@ from pipeline.sinks.sound import SoundStore
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples
 from pipeline.training.gate import Gate
+from pipeline.training.labels import is_nobody
 from pipeline.training.learn import learn_unlabelled
 from pipeline.training.metrics import Judged
 from pipeline.training.model import Model
@@ -63,7 +64,7 @@ class Workshop:
         self.champion = self.registry.load_champion()
 
     @property
-    def classes(self) -> tuple[str, str]:
+    def classes(self) -> tuple[str, ...]:
         return self.job.classes or (self.champion.classes if self.champion else CLASSES)
 
     def learn(self) -> Outcome:
@@ -176,7 +177,7 @@ class Workshop:
         )
 
     def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
-        """Passages of the two classes, as far as their sound is kept by now."""
+        """Passages of the classes, and of nobody, as far as their sound is kept by now."""
         heard = self.journal.rows(
             "SELECT recording, max(stop) AS stop FROM pieces JOIN recordings ON name = recording "
             "WHERE rate_hz = ? AND sensors = ? GROUP BY recording",
@@ -187,7 +188,7 @@ class Workshop:
             recording: [
                 Stretch(one.start, min(one.stop, until[recording]), one.label)
                 for one in stretches
-                if one.label in self.classes and one.start < until[recording]
+                if (one.label in self.classes or is_nobody(one.label)) and one.start < until[recording]
             ]
             for recording, stretches in labels.items()
             if recording in until

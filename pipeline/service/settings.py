@@ -72,9 +72,9 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _two_classes(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if value is not None and (len(set(value)) != 2 or len(value) != 2 or not all(value)):
-        raise PydanticCustomError("rule", 'must be two different names; write for example ["person", "animal"]')
+def _classes(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if value is not None and (len(value) < 2 or len(set(value)) != len(value) or not all(value)):
+        raise PydanticCustomError("rule", 'must be two or more different names; write for example ["person", "animal"]')
     return value
 
 
@@ -357,7 +357,7 @@ class Training(Table):
     model: PathBeside | None = None
     recordings: PathBeside | None = None
     labels: PathBeside | None = None
-    classes: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple), AfterValidator(_two_classes)] = None
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple), AfterValidator(_classes)] = None
     interval_seconds: SomeSeconds = Field(default=24 * 3600.0, validation_alias="interval")
     pause_seconds: Seconds = Field(default=600.0, validation_alias="pause")
     new_labels: Count = 20

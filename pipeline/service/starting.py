@@ -21,7 +21,7 @@ from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import SoundStore
 from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
-from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes, views_of
+from pipeline.training.examples import Examples, RecordingNote, classes_of, evenly, views_of
 from pipeline.training.labels import Labels, read_labels
 from pipeline.training.passages import Passage, Stretch
 
@@ -42,7 +42,7 @@ class References:
     """Labelled recordings, each a passage of its own; heard one after the other, for all of them are large."""
 
     hearing: Hearing
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     names: Sequence[str]
     hear: Callable[[str], tuple[Heard, tuple[Stretch, ...]]]
     troubles: list[SourceTrouble] = field(default_factory=list)
@@ -62,7 +62,7 @@ class References:
         return learn_usual(self._measures)
 
 
-def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, str] | None) -> References:
+def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, ...] | None) -> References:
     """Recordings and labels as `gemmed train` takes them."""
     listing, given = find_recordings(paths), read_labels(labels)
     given.check_recordings(recording.name for recording in listing.recordings)
@@ -73,7 +73,7 @@ def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, str] | N
     def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
         return hear(by_name[name], sound, hearing.grid, hearing.settings), _stretches(given, name, rate_hz)
 
-    return References(hearing, two_classes(given.names, classes), tuple(by_name), heard)
+    return References(hearing, classes_of(given.names, classes), tuple(by_name), heard)
 
 
 def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[Stretch, ...]:
@@ -84,7 +84,7 @@ def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[Stretch, .
     )
 
 
-def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, str]) -> References:
+def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, ...]) -> References:
     """Recordings of a simulated site that nobody who plays it will hear, as many of either class."""
     site = _site(options)
     hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
@@ -163,7 +163,7 @@ class Unlabelled:
 
 
 def from_stream(
-    places: Mapping[str, tuple[int, int]], sound: SoundStore, journal: Journal, classes: tuple[str, str]
+    places: Mapping[str, tuple[int, int]], sound: SoundStore, journal: Journal, classes: tuple[str, ...]
 ) -> Unlabelled:
     """All of these stretches of sound, in parts of some seconds that stand for recordings."""
     name = next(iter(places))

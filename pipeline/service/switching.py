@@ -84,13 +84,14 @@ class Switching:
     """From blocks to decisions, by the model of the moment; without one, to the states of the sensors.
 
     A `ModelChanged` replaces the model for all segments that end behind it. Faults that the old model saw are closed,
-    physical faults, states, trust and an open passage go on. What is usual is that of the model with which a recording began. A
-    challenger may be heard in the shadow: it decides, too, and changes nothing.
+    physical faults, states, trust and an open passage go on. What is usual is that of the model with which a recording
+    began. A challenger may be heard in the shadow: it decides, too, and changes nothing.
     """
 
     accepts = object
     remembers = (
-        "_made_for", "_began_with", "_decided_by", "_recording", "_known", "_listening", "_deciding", "_passing", "_shadow",
+        "_made_for", "_began_with", "_decided_by", "_recording", "_known", "_listening", "_deciding", "_passing",
+        "_shadow",
     )  # fmt: skip
 
     def __init__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -25,9 +27,9 @@ def wide_console() -> Console:
 def training_table(model: Model) -> Table:
     """Per sensor: how much of it was refused, and how it did on recordings that were left out."""
     notes, validation = model.notes, model.notes["validation"]
-    recordings = len(notes["recordings"])
+    recordings = len(np.unique(model.memory.recording))
     table = Table(
-        title=f"{notes['segments']} segments of {recordings} recordings: {' and '.join(model.classes)}",
+        title=f"{notes['segments']} segments of {recordings} recordings: {listed(model.classes)}",
         caption=f"contaminated: estimated share that the sensor did not deliver; refused: not learned from, also for a "
         f"doubted label\n{_validated(validation)}",
     )
@@ -79,6 +81,11 @@ def _validated(validation: Event) -> str:
     if "sensors" not in validation:
         return "not validated: too few recordings, or --folds 0"
     return f"{validation['folds']} folds of whole recordings; 95 % intervals with recordings as independent units"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as in a sentence: a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def percent(share: float | None) -> str:

@@ -24,8 +24,8 @@ from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.validation import Learning, learn_validated
 from pipeline.sources.files import FileSource, Listing, Recording, files_of
 from pipeline.stages.features import LOWEST_HZ
-from pipeline.training.examples import Examples, RecordingNote, evenly, two_classes, views_of
-from pipeline.training.labels import Labels
+from pipeline.training.examples import NOBODY, Examples, RecordingNote, classes_of, evenly, views_of
+from pipeline.training.labels import Labels, is_nobody
 from pipeline.training.model import Model
 from pipeline.views import TWO_VIEWS
 from pipeline.workers import Engine, progress_bar
@@ -66,7 +66,7 @@ class Task:
     grid: Grid
     settings: dict[str, Any]
     labels: Labels
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     most_segments: int
 
 
@@ -121,7 +121,7 @@ def listen(
 ) -> Lesson:
     """All labelled recordings; `cut_from` names those that are parts of another."""
     labels.check_recordings(recording.name for recording in listing.recordings)
-    classes = two_classes(labels.names, plan.classes)
+    classes = classes_of(labels.names, plan.classes)
     wanted = [recording for recording in listing.recordings if recording.name in set(labels.recordings)]
     engine.check_files(files_of(wanted))
     sound = _format(wanted, rate_hz)
@@ -168,15 +168,29 @@ def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress:
 def _labelled(recording: Recording, task: Task) -> Heard:
     """What may be learned from of a recording."""
     heard = hear(recording, task.sound, task.grid, task.settings)
-    wanted = [fact for fact in heard.segments if _label(recording.name, fact.span, task) is not None]
-    heard.segments = [wanted[i] for i in evenly(len(wanted), task.most_segments)]
+    codes = [_label(recording.name, fact.span, task) for fact in heard.segments]
+    heard.segments = _thinned(heard.segments, codes, task.most_segments, task.most_segments)
     return heard
 
 
+def _thinned(facts: Sequence[Views], codes: Sequence[int | None], walkers: int, nobody: int) -> list[Views]:
+    """Return at most so many segments of the classes and so many without anybody, evenly spread, in order of time."""
+    own = [n for n, code in enumerate(codes) if code is not None and code >= 0]
+    empty = [n for n, code in enumerate(codes) if code == NOBODY]
+    kept = [own[i] for i in evenly(len(own), walkers)] + [empty[i] for i in evenly(len(empty), nobody)]
+    return [facts[n] for n in sorted(kept)]
+
+
 def _label(recording: str, span: Span, task: Task) -> int | None:
+    label = _word(recording, span, task)
+    if label in task.classes:
+        return task.classes.index(label)
+    return NOBODY if label is not None and is_nobody(label) else None
+
+
+def _word(recording: str, span: Span, task: Task) -> str | None:
     rate_hz = task.grid.rate_hz
-    label = task.labels.of(recording, span.start / rate_hz, span.stop / rate_hz)
-    return task.classes.index(label) if label in task.classes else None
+    return task.labels.of(recording, span.start / rate_hz, span.stop / rate_hz)
 
 
 def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
@@ -185,20 +199,21 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
 
 
 def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = MappingProxyType({})) -> Examples:
-    """The labelled segments of all recordings, evenly thinned in each if there are too many."""
-    total = sum(len(one.segments) for one in heard)
+    """The labelled segments of all recordings, evenly thinned in each if there are too many.
+
+    Segments in which nobody is there are thinned by themselves: they take no room from the classes.
+    """
+    codes = {one.recording: [_label(one.recording, fact.span, task) for fact in one.segments] for one in heard}
+    empty = sum(own.count(NOBODY) for own in codes.values())
+    total = sum(len(own) for own in codes.values()) - empty
     if not total:
         raise UsageError(
             f"no segment of {task.grid.segment_seconds:g} s lies inside a label; label longer stretches, or choose "
             "shorter segments"
         )
     _check_twins(heard)
-    share = min(1.0, task.most_segments / total)
-    kept = [
-        (one, [one.segments[i] for i in evenly(len(one.segments), max(1, round(share * len(one.segments))))])
-        for one in heard
-        if one.segments
-    ]
+    shares = min(1.0, task.most_segments / total), min(1.0, task.most_segments / max(empty, 1))
+    kept = [(one, _share_of(one, codes[one.recording], *shares)) for one in heard if one.segments]
     rows = [(number, one.recording, fact) for number, (one, facts) in enumerate(kept) for fact in facts]
     label = np.array([_label(name, fact.span, task) for _, name, fact in rows])
     return Examples(
@@ -208,6 +223,13 @@ def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = Map
         recordings=tuple(_note(one, facts, task, cut_from.get(one.recording, "")) for one, facts in kept),
         classes=task.classes,
     )
+
+
+def _share_of(heard: Heard, codes: Sequence[int | None], of_walkers: float, of_nobody: float) -> list[Views]:
+    empty = codes.count(NOBODY)
+    walkers = len(codes) - empty
+    most = (max(1, round(share * n)) for share, n in ((of_walkers, walkers), (of_nobody, empty)))
+    return _thinned(heard.segments, codes, *most)
 
 
 def _check_twins(heard: Sequence[Heard]) -> None:
@@ -220,8 +242,8 @@ def _check_twins(heard: Sequence[Heard]) -> None:
 
 
 def _note(heard: Heard, facts: Sequence[Views], task: Task, cut_from: str) -> RecordingNote:
-    labels = [_label(heard.recording, fact.span, task) for fact in facts]
-    counts = Counter(task.classes[code] for code in labels if code is not None)
+    words = (_word(heard.recording, fact.span, task) for fact in facts)
+    counts = Counter(word for word in words if word is not None)
     span = facts[0].span.start, facts[-1].span.stop
     return RecordingNote(
         heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint, cut_from=cut_from

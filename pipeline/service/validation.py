@@ -16,7 +16,7 @@ from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote
-from pipeline.training.metrics import Judged, known, summary
+from pipeline.training.metrics import Judged, against_first, fused_log_odds, known, summary
 from pipeline.training.model import HeldOut, Model
 from pipeline.training.passages import recording_of
 from pipeline.workers import Engine
@@ -53,9 +53,11 @@ def learn_validated(
     model: Model = found[-1]
     if not n_folds:
         return replace(model, notes=model.notes | {"validation": {"folds": 0}})
-    judged = _in_order_of(examples, [one for fold in range(n_folds) for one in found[fold]])
+    judged = _in_order_of(examples.walkers(), [one for fold in range(n_folds) for one in found[fold]])
     validation = {"folds": n_folds, **summary(by_unit(judged, examples.recordings), examples.classes)}
-    return replace(model, held_out=HeldOut.of(judged), notes=model.notes | {"validation": validation})
+    return replace(
+        model, held_out=HeldOut.of(judged, len(examples.classes)), notes=model.notes | {"validation": validation}
+    )
 
 
 def judged_by_others(
@@ -110,22 +112,23 @@ def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64
     """A fold for every segment, whole recordings, classes evenly; -1 throughout if there is too little to validate.
 
     All parts that were cut from one recording are in one fold. Every fold leaves at least two recordings of
-    each class to learn from.
+    each class to learn from. Recordings of no class, in which nobody is there, are in no fold (-1).
     """
     if n_folds == 0:
         return np.full(len(examples), -1)
     rng, unit = np.random.default_rng([seed, 7]), examples.unit
-    fold_of = np.zeros(len(examples.recordings), np.int64)
+    codes = range(len(examples.classes))
+    fold_of = np.full(len(examples.recordings), -1, np.int64)
     fewest = len(fold_of)
-    for code in (0, 1):
+    for code in codes:
         own = rng.permutation(np.unique(unit[examples.label == code]))
         fewest = min(fewest, len(own))
         fold_of[own] = np.arange(len(own))
     n_folds = min(n_folds, fewest)
-    folds = np.asarray(fold_of % n_folds)[unit]
-    # A recording may have both labels, so it is looked at, not reckoned, what each fold leaves.
+    folds = np.where(fold_of < 0, -1, fold_of % n_folds)[unit]
+    # A recording may have several labels, so it is looked at, not reckoned, what each fold leaves.
     left = [
-        len(np.unique(unit[(folds != fold) & (examples.label == code)])) for fold in range(n_folds) for code in (0, 1)
+        len(np.unique(unit[(folds != fold) & (examples.label == code)])) for fold in range(n_folds) for code in codes
     ]
     return folds if min(left) >= 2 else np.full(len(examples), -1)
 
@@ -136,7 +139,7 @@ def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDA
     from pipeline.training.learn import learn  # by whoever learns: whoever waits for him needs nothing of it
 
     model = learn(rest, learning.grid, learning.settings, seed=learning.seed, n_components=learning.components)
-    return model if fold < 0 else judge(examples.part(folds == fold), model)
+    return model if fold < 0 else judge(examples.part(folds == fold).walkers(), model)
 
 
 def judge_honestly(examples: Examples, model: Model) -> list[Judged]:
@@ -145,7 +148,7 @@ def judge_honestly(examples: Examples, model: Model) -> list[Judged]:
     Where that was never tried, a passage is left out. Passages are recognised by their place in the recording, for they
     grow with the labels; the truth is that of the examples, for labels are corrected.
     """
-    learned = _learned_places(model)
+    learned, examples = _learned_places(model), examples.walkers()
     judged = []
     for number, note in enumerate(examples.recordings):
         own = examples.part(examples.recording == number)
@@ -190,14 +193,14 @@ def judge(examples: Examples, model: Model) -> list[Judged]:
     return judged
 
 
-def _beside_the_truth(decision: Decision, recording: str, truth: int, classes: tuple[str, str]) -> Judged:
+def _beside_the_truth(decision: Decision, recording: str, truth: int, classes: tuple[str, ...]) -> Judged:
     label, verdicts = decision.outcome.label, decision.verdicts
     return Judged(
         recording=recording,
         start_sample=decision.features.span.start,
         truth=truth,
         label=None if label is None else classes.index(label),
-        log_odds=decision.outcome.log_odds,
-        sensor_log_odds=tuple(map(known, verdicts.log_odds)),
+        log_odds=fused_log_odds(decision.outcome.log_odds, decision.outcome.probabilities),
+        sensor_log_odds=tuple(map(against_first, verdicts.log_odds)),
         p_values=tuple(map(known, verdicts.screened.p_values)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import singledispatchmethod
 from math import exp, isfinite
@@ -252,6 +252,7 @@ class EventLines:
             "start_seconds": self._seconds(features.span.start),
             "window_start_sample": features.window.start,
             **_outcome(event.outcome),
+            "probabilities": _by_class(event.classes, event.outcome.probabilities),
             "fused_log_odds": _rounded(event.outcome.log_odds),
             "weights": rounded_numbers(event.weights),
             "sensors_used": event.sensors_used,
@@ -261,8 +262,9 @@ class EventLines:
             "p_own": rounded_numbers(verdicts.screened.p_own),
             "p_others": rounded_numbers(verdicts.screened.p_others),
             "p_known": rounded_numbers(verdicts.screened.p_known),
-            "margins": rounded_numbers(verdicts.margins),
-            "log_odds": rounded_numbers(verdicts.log_odds),
+            "margins": _rounded_margins(verdicts.margins),
+            "log_odds": _of_second_class(verdicts.log_odds),
+            "sensor_probabilities": [_by_class(event.classes, own) for own in verdicts.probabilities()],
             "presence": _probability(event.presence),
             "sensor_presence": None
             if verdicts.presence is None
@@ -294,7 +296,7 @@ class EventLines:
             "start_seconds": self._seconds(passage.start),
             "end_seconds": self._seconds(passage.stop),
             **_outcome(passage.outcome),
-            "probabilities": _probabilities(passage.outcome),
+            "probabilities": _by_class(tuple(passage.evidence), passage.outcome.probabilities),
             "evidence": {name: _rounded(value) for name, value in passage.evidence.items()},
             "presence": _rounded(passage.presence),
             "segments": passage.segments,
@@ -352,12 +354,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {"label": outcome.label, "probability": _rounded(outcome.probability), "reason": outcome.reason}
 
 
-def _probabilities(outcome: Outcome) -> dict[str, float | None] | None:
-    if outcome.probabilities is None:
-        return None
-    return {name: _rounded(value) for name, value in outcome.probabilities.items()}
-
-
 def _movement(movement: Movement | None) -> dict[str, Any] | None:
     if movement is None:
         return None
@@ -373,6 +369,22 @@ def _probability(log_odds: float | None) -> float | None:
     if log_odds is None or not isfinite(log_odds):
         return None
     return _rounded(1 / (1 + exp(-log_odds)) if log_odds > -_LARGEST else 0.0)
+
+
+def _by_class(classes: Sequence[str], probabilities: Sequence[float] | None) -> dict[str, float] | None:
+    if probabilities is None:
+        return None
+    return {name: round(one, _DIGITS) for name, one in zip(classes, probabilities, strict=True)}
+
+
+def _rounded_margins(margins: Numbers) -> list[Any]:
+    """A margin for each sensor; with more than two classes one for each sensor and pair of classes."""
+    return rounded_numbers(margins) if margins.ndim == 1 else [rounded_numbers(own) for own in margins]
+
+
+def _of_second_class(log_odds: Numbers) -> list[float | None]:
+    """Of each sensor the log-odds of the second class; null if there are more than two."""
+    return rounded_numbers(log_odds[:, 1]) if log_odds.shape[1] == 2 else [None] * len(log_odds)
 
 
 def rounded_numbers(values: Numbers) -> list[float | None]:

@@ -11,10 +11,10 @@ from pipeline.events import Numbers, Screened, Verdicts, Views
 
 
 class Machine(Protocol):
-    """The classifier of one sensor."""
+    """The classifier of one sensor: margins, one or one for each pair of classes, and log-odds of all classes."""
 
     def decision(self, X: Any, /) -> Numbers: ...
-    def log_odds(self, decision: Numbers, /) -> Numbers: ...
+    def class_log_odds(self, decision: Numbers, /) -> Numbers: ...
 
 
 class PresenceRule(Protocol):
@@ -29,16 +29,20 @@ class Classification:
     accepts = Screened
     remembers = ()
 
-    def __init__(self, machines: Sequence[Machine | None], presence: PresenceRule | None = None) -> None:
-        self._machines, self._presence = tuple(machines), presence
+    def __init__(
+        self, machines: Sequence[Machine | None], n_classes: int = 2, presence: PresenceRule | None = None
+    ) -> None:
+        self._machines, self._n_classes, self._presence = tuple(machines), n_classes, presence
 
     def push(self, screened: Screened, /) -> list[object]:
         features = screened.features
-        margins, log_odds = np.full((2, len(self._machines)), np.nan)
+        n_sensors, n_classes = len(self._machines), self._n_classes
+        margins = np.full(n_sensors if n_classes == 2 else (n_sensors, n_classes * (n_classes - 1) // 2), np.nan)
+        log_odds = np.full((n_sensors, n_classes), np.nan)
         for s, machine in enumerate(self._machines):
             if machine is not None and features.present[s]:
                 margins[s : s + 1] = machine.decision(features.summary[s : s + 1])
-                log_odds[s : s + 1] = machine.log_odds(margins[s : s + 1])
+                log_odds[s : s + 1] = machine.class_log_odds(margins[s : s + 1])
         return [Verdicts(screened, margins, log_odds, self._somebody(features.views))]
 
     def _somebody(self, views: Views | None) -> Numbers | None:

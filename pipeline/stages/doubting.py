@@ -36,7 +36,7 @@ class Doubting:
             self.flush()
         elif isinstance(item, Labelled):
             if item.label in self._classes:
-                self._labels.append(_Doubt(item, sign=1.0 if item.label == self._classes[1] else -1.0))
+                self._labels.append(_Doubt(item, self._classes.index(item.label)))
         elif item.features.span.start >= self._next:
             self._next = item.features.span.stop
             self._labels = [label for label in self._labels if not label.is_past(item.features.span.start)]
@@ -54,8 +54,9 @@ class _Doubt:
     """What speaks against one label."""
 
     labelled: Labelled
-    sign: float
-    _against: Numbers = field(default_factory=lambda: np.zeros(0))
+    own: int
+    """Place of the label among the classes."""
+    _against: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
     _segments: int = 0
     _told: bool = False
 
@@ -69,16 +70,20 @@ class _Doubt:
         used = np.array([role is Role.USED for role in decision.roles])
         if not used.any():
             return []
+        log_odds = np.nan_to_num(decision.verdicts.log_odds)
         if not len(self._against):
-            self._against = np.zeros(len(used))
-        self._against += np.where(used, -self.sign * np.nan_to_num(decision.verdicts.log_odds), 0.0)
+            self._against = np.zeros(log_odds.shape)
+        self._against += np.where(used[:, None], log_odds - log_odds[:, self.own, None], 0.0)
         self._segments += 1
-        heard = self._against[self._against != 0]
+        # All sensors must be for one other class: the one for which they are most, taken together.
+        others = [k for k in range(log_odds.shape[1]) if k != self.own]
+        against = self._against[:, max(others, key=lambda k: float(self._against[:, k].sum()))]
+        heard = against[against != 0]
         total = float(heard.mean()) if len(heard) else 0.0
         if self._segments < _LEAST_SEGMENTS or (heard <= 0).any() or total < _LEAST_LOG_ODDS:
             return []
         self._told = True
         evidence = {"log_odds_against": total, "segments": float(self._segments)}
-        sensors = tuple(np.flatnonzero(self._against).tolist())
+        sensors = tuple(np.flatnonzero(against).tolist())
         reason = f"all sensors together contradict the label {label.label!r}"
         return [AnomalyJudged(span.stop, Pattern.DOUBTED_LABEL, sensors, evidence, reason)]

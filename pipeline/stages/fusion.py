@@ -20,6 +20,7 @@ from pipeline.events import (
     StateChanged,
     TrustChanged,
     Verdicts,
+    class_probabilities,
 )
 
 _FULL_WEIGHT = 10.0
@@ -30,9 +31,12 @@ _UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)
 
 
 class Rule(Protocol):
-    """Log-odds of the second class; sensors of weight 0 take no part, and at least one has more."""
+    """Log-odds of each class against the first, from those of the sensors, (sensors, classes).
 
-    def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> float: ...
+    Sensors of weight 0 take no part, and at least one has more.
+    """
+
+    def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> Sequence[float]: ...
 
 
 class Evidence(Protocol):
@@ -47,9 +51,9 @@ class Fusion:
     The weight of a sensor is 0 if it is absent, off, in bad health, without reference or classifier, or if its p-value
     is at most `alpha`; from there it rises with the logarithm of the p-value to 1 at ten times alpha. A sensor whose
     health is degraded has half of that. Nothing else about a sensor counts, so leaving one out never shifts the others.
-    Where nobody is there, the likelier class is less probable than `least_confidence`, or no sensor is left, there is
-    no label, and the decision says why. `somebody` fuses what the sensors say of presence; all that deliver and are in
-    no bad health take part, whatever their sound resembles.
+    Where nobody is there, the most probable class is less probable than `least_confidence`, or no sensor is left, there
+    is no label, and the decision says why. `somebody` fuses what the sensors say of presence; all that deliver and are
+    in no bad health take part, whatever their sound resembles.
     """
 
     accepts = (Verdicts, StateChanged, TrustChanged)
@@ -90,7 +94,7 @@ class Fusion:
         weights, roles = self._weigh(verdicts)
         outcome = self._outcome(verdicts, weights, roles)
         without = tuple(self._without(s, verdicts, weights, roles, outcome) for s in range(len(weights)))
-        return Decision(verdicts, outcome, weights, roles, without, self._presence(verdicts, roles))
+        return Decision(verdicts, outcome, weights, roles, without, self._classes, self._presence(verdicts, roles))
 
     def _presence(self, verdicts: Verdicts, roles: Sequence[Role]) -> float | None:
         if self._somebody is None or verdicts.presence is None:
@@ -99,14 +103,14 @@ class Fusion:
 
     def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
         screened = verdicts.screened
-        weights, roles = np.zeros(len(verdicts.margins)), []
-        for s, (present, trusted, calibrating, p_value, margin) in enumerate(
+        weights, roles = np.zeros(len(verdicts.log_odds)), []
+        for s, (present, trusted, calibrating, p_value, log_odds) in enumerate(
             zip(
                 screened.features.present.tolist(),
                 screened.features.trusted.tolist(),
                 screened.calibrating.tolist(),
                 screened.p_values.tolist(),
-                verdicts.margins.tolist(),
+                verdicts.log_odds[:, -1].tolist(),
                 strict=True,
             )
         ):
@@ -119,7 +123,7 @@ class Fusion:
                 roles.append(Role.MASKED)
             elif calibrating:
                 roles.append(Role.CALIBRATING)
-            elif isnan(margin):
+            elif isnan(log_odds):
                 roles.append(Role.UNTRAINED)
             elif p_value <= self._alpha:
                 roles.append(Role.ANOMALOUS)
@@ -135,16 +139,14 @@ class Fusion:
             if presence is not None and presence <= 0:
                 return Outcome(None, None, None, NOBODY)
             return Outcome(None, None, None, f"no sensor can be believed: {', '.join(_told(roles))}")
-        log_odds = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
-        confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
-        likelier, other = self._classes[int(log_odds > 0)], self._classes[int(log_odds <= 0)]
-        both = {likelier: confidence, other: 1 - confidence}
-        probabilities = {name: both[name] for name in self._classes}
+        fused = self._rule(verdicts.log_odds, verdicts.screened.features.summary, weights)
+        place, log_odds, probabilities = _two(fused[1]) if len(fused) == 2 else _many(fused)
+        confidence = probabilities[place]
         if presence is not None and presence <= 0:
             return Outcome(None, confidence, log_odds, NOBODY, probabilities)
         if confidence < self._least_confidence:
             return Outcome(None, confidence, log_odds, "too close to call", probabilities)
-        return Outcome(likelier, confidence, log_odds, None, probabilities)
+        return Outcome(self._classes[place], confidence, log_odds, None, probabilities)
 
     def _without(
         self, sensor: int, verdicts: Verdicts, weights: Numbers, roles: Sequence[Role], outcome: Outcome
@@ -154,6 +156,20 @@ class Fusion:
         rest: Mask = np.arange(len(weights)) != sensor
         left = [Role.MASKED if s == sensor else role for s, role in enumerate(roles)]
         return self._outcome(verdicts, weights * rest, left)
+
+
+def _two(log_odds: float) -> tuple[int, float | None, tuple[float, ...]]:
+    """Return the more probable of two classes, the log-odds of the second, and both probabilities."""
+    log_odds = float(log_odds)
+    confidence = 1 / (1 + exp(-min(abs(log_odds), 700.0)))
+    first = log_odds <= 0
+    return int(not first), log_odds, (confidence, 1 - confidence) if first else (1 - confidence, confidence)
+
+
+def _many(log_odds: Sequence[float]) -> tuple[int, float | None, tuple[float, ...]]:
+    """Return the most probable of several classes, no log-odds, and all probabilities."""
+    probabilities = class_probabilities(log_odds)
+    return probabilities.index(max(probabilities)), None, probabilities
 
 
 def _told(roles: Sequence[Role]) -> Iterator[str]:

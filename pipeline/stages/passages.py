@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
@@ -153,12 +153,12 @@ class Passages:
         levels = np.where(usable, (views.summary[:, 0] - views.background[:, 0]) * self._decibels, np.nan)
         known = decision.verdicts.screened.p_known[usable]
         known = known[np.isfinite(known)]
-        probabilities: Mapping[str, float] = decision.outcome.probabilities or {}
+        probabilities = zip(decision.classes, decision.outcome.probabilities or (), strict=False)
         return PassageSegment(
             features.span.start,
             features.span.stop,
             presence,
-            {name: log(max(one, _SMALLEST)) for name, one in probabilities.items()},
+            {name: log(max(one, _SMALLEST)) for name, one in probabilities},
             decision.outcome.label is not None,
             decision.roles,
             levels.astype(np.float64),

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.events import Mask, Samples, Views
+from pipeline.training.labels import is_nobody
 
+NOBODY = -2
+"""Label of segments in which nobody is there; -1 are segments without a label."""
 _ROWS = ("summary", "timing", "present", "recording", "start", "label")
 
 
@@ -52,9 +55,9 @@ class Examples:
     present: Mask  # (segments, sensors)
     recording: NDArray[np.int64]  # (segments,): place among `recordings`
     start: NDArray[np.int64]  # (segments,): first sample
-    label: NDArray[np.int64]  # (segments,): 0 or 1, place among `classes`; -1 if nobody has said what is heard
+    label: NDArray[np.int64]  # (segments,): place among `classes`; -1 without a label, NOBODY if nobody is there
     recordings: tuple[RecordingNote, ...]
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -63,6 +66,14 @@ class Examples:
         """Some of the segments; recordings keep their places."""
         rows = {name: getattr(self, name)[chosen] for name in _ROWS}
         return replace(self, **rows)
+
+    def walkers(self) -> Examples:
+        """Return the segments of the classes, from which classes are learned; recordings keep their places."""
+        return self if (self.label >= 0).all() else self.part(self.label >= 0)
+
+    def nobody(self) -> Examples:
+        """Return the segments in which nobody is there; recordings keep their places."""
+        return self.part(self.label == NOBODY)
 
     @property
     def unit(self) -> NDArray[np.int64]:
@@ -92,23 +103,32 @@ def views_of(facts: Sequence[Views]) -> dict[str, Any]:
     }
 
 
-def two_classes(found: Sequence[str], wanted: Sequence[str] | None = None) -> tuple[str, str]:
-    """The two labels to tell apart, in the order of the alphabet unless given."""
-    classes = tuple(wanted or sorted(set(found)))
-    missing = [name for name in classes if name not in found]
-    if missing:
-        raise UsageError(f"nothing is labelled {missing[0]!r}; the labels are {', '.join(sorted(set(found)))}")
-    if len(set(found)) < 2:
-        only = ", ".join(set(found)) or "none"
+def classes_of(found: Sequence[str], wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the labels to tell apart, two or more, in alphabetical order unless given.
+
+    Words that say that nobody is there are no classes.
+    """
+    known = sorted({name for name in found if not is_nobody(name)})
+    classes = tuple(wanted or known)
+    empty = [name for name in classes if is_nobody(name)]
+    if empty:
         raise UsageError(
-            f"{len(set(found))} labels ({only}) must be two, to be told apart; label some of another class, too"
+            f"class {empty[0]!r} says that nobody is there, which is not a class; leave it out of --classes"
         )
-    if len(classes) != 2 or classes[0] == classes[1]:
+    missing = [name for name in classes if name not in known]
+    if missing:
+        raise UsageError(f"nothing is labelled {missing[0]!r}; the labels are {', '.join(known)}")
+    if len(known) < 2:
+        only = ", ".join(known) or "none"
         raise UsageError(
-            f"{len(classes)} labels ({', '.join(classes)}) must be two; choose with --classes, for example "
+            f"{len(known)} labels ({only}) must be at least two, to be told apart; label some of another class, too"
+        )
+    if len(classes) < 2 or len(set(classes)) != len(classes):
+        raise UsageError(
+            f"classes {', '.join(classes)} must be at least two different labels; choose with --classes, for example "
             "--classes human,human_animal"
         )
-    return classes[0], classes[1]
+    return classes
 
 
 def evenly(n: int, most: int) -> NDArray[np.int64]:

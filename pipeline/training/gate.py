@@ -1,9 +1,10 @@
 """May a new model take the place of the one that decides? Only if nothing says that it is worse.
 
 Both are judged on the same labelled passages, neither by a model that has learned from the passage in question. A right
-decision counts 1, none counts one half, a wrong one 0. The mean over a passage, one for each of its labels, is its
-score, and both classes count the same however many passages they have. Were both models as good, the difference of
-their scores would be as likely of either sign in every passage: that is tested by flipping signs.
+decision counts 1, none counts what guessing would (one half with two classes), a wrong one 0. The mean over a passage,
+one for each of its labels, is its score, and all classes count the same however many passages they have. Were both
+models as good, the difference of their scores would be as likely of either sign in every passage: that is tested by
+flipping signs.
 
 That is done three times. On all passages, where it must also be certain enough. On those that came with the first
 model, whose labels are better known than those of the stream. And on those that are new to the champion, where it is
@@ -71,14 +72,15 @@ class Gate:
         """
         references = {note["recording"] for note in challenger.notes["recordings"] if note.get("reference")}
         learned = {note["recording"] for note in champion.notes["recordings"]} if champion else set()
-        compared = _compared(honest, opposed)
-        trusted = _compared([one for one in honest if one.recording in references], opposed)
-        new = _compared([one for one in honest if one.recording not in learned], opposed)
-        alone = scores(honest)
+        n_classes = len(challenger.classes)
+        compared = _compared(honest, opposed, n_classes)
+        trusted = _compared([one for one in honest if one.recording in references], opposed, n_classes)
+        new = _compared([one for one in honest if one.recording not in learned], opposed, n_classes)
+        alone = scores(honest, n_classes)
         criteria = {
             "sensors": self._dirty(challenger, champion),
             "labels": self._doubtful(challenger),
-            "chance": _not_above_chance(alone),
+            "chance": _not_above_chance(alone, n_classes),
         }
         if champion is not None and champion.decides:
             criteria["classes"] = _other_classes(challenger, champion)
@@ -163,21 +165,21 @@ def _was_so(champion: Model | None, sensor: int, share: float) -> bool:
     return bool(champion.notes["contamination"][sensor] >= share)
 
 
-def scores(judged: Sequence[Judged]) -> dict[Unit, float]:
-    """Of every passage and label."""
+def scores(judged: Sequence[Judged], n_classes: int = 2) -> dict[Unit, float]:
+    """Of every passage and label; no decision counts as much as guessing would."""
     ordered = sorted(judged, key=lambda one: (one.recording, one.truth))
     return {
-        unit: float(np.mean([0.5 if one.label is None else one.label == one.truth for one in own]))
+        unit: float(np.mean([1 / n_classes if one.label is None else one.label == one.truth for one in own]))
         for unit, own in groupby(ordered, key=lambda one: (one.recording, one.truth))
     }
 
 
-def _compared(honest: Sequence[Judged], opposed: Sequence[Judged]) -> dict[str, Any] | None:
+def _compared(honest: Sequence[Judged], opposed: Sequence[Judged], n_classes: int) -> dict[str, Any] | None:
     """Both on the segments that both have decided about; None if there are none."""
     theirs = {(one.recording, one.start_sample) for one in opposed}
     ours = {(one.recording, one.start_sample) for one in honest}
-    challenger = scores([one for one in honest if (one.recording, one.start_sample) in theirs])
-    champion = scores([one for one in opposed if (one.recording, one.start_sample) in ours])
+    challenger = scores([one for one in honest if (one.recording, one.start_sample) in theirs], n_classes)
+    champion = scores([one for one in opposed if (one.recording, one.start_sample) in ours], n_classes)
     if not challenger:
         return None
     difference = {unit: score - champion[unit] for unit, score in challenger.items()}
@@ -222,14 +224,15 @@ def p_below_zero(values: Floats, weights: Floats) -> float:
     return float((1 + np.sum(sums <= parts.sum() + 1e-12)) / (_DRAWS + 1))
 
 
-def _not_above_chance(score: Mapping[Unit, float]) -> list[str]:
-    short, weights = _weighted({unit: 0.5 - value for unit, value in score.items()})
+def _not_above_chance(score: Mapping[Unit, float], n_classes: int) -> list[str]:
+    chance = 1 / n_classes
+    short, weights = _weighted({unit: chance - value for unit, value in score.items()})
     if len(short) and p_below_zero(short, weights) < _SIGNIFICANT:
         return []
-    told = f"{0.5 - float(weights @ short):.2f} " if len(short) else ""
+    told = f"{chance - float(weights @ short):.2f} " if len(short) else ""
     return [
-        f"its score {told}on passages it had not seen is no better than chance, 0.5; label more passages, and check "
-        "their labels"
+        f"its score {told}on passages it had not seen is no better than chance, {chance:.2g}; label more passages, and "
+        "check their labels"
     ]
 
 

@@ -13,8 +13,13 @@ from pathlib import Path
 from pipeline.errors import UsageError
 
 COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
-NOBODY_WORDS = ("nobody", "background", "noise", "none", "empty")
-"""Labels that say that nobody was there; they are not classes."""
+NOBODY_WORDS = frozenset({"nobody", "background", "noise", "none", "empty"})
+"""Labels that say that nobody is there: they are no class."""
+
+
+def is_nobody(label: str) -> bool:
+    """Return whether a label says that nobody is there, in upper or lower case."""
+    return label.lower() in NOBODY_WORDS
 
 
 @dataclass(frozen=True, slots=True)

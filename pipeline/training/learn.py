@@ -18,8 +18,10 @@ from pipeline.learners import ArrayGEMMEDClassifier
 from pipeline.learners.array import ArraySensors, fit_machine, typical_sizes
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_fusion import CombinedFeatures, Expectation, WeightedVotes
+from pipeline.learners.array_pairs import ArrayPairwiseClassifier, fit_pairwise
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
+from pipeline.learners.machine import Machine
 from pipeline.threads import one_thread
 from pipeline.training.examples import Examples
 from pipeline.training.model import Memory, Model, Refusal
@@ -33,10 +35,11 @@ def learn(
     examples: Examples, grid: Grid, settings: dict[str, Any], *, seed: int, n_components: int = _COMPONENTS
 ) -> Model:
     """Components, posteriors and classifiers of all sensors together, reference sets, and the rules of fusion."""
+    examples = examples.walkers()
     examples.check()
     summary, timing = _components(examples, grid, settings, n_components)
     X, T = summary.transform(examples.summary), timing.transform(examples.timing)
-    learner = ArrayGEMMEDClassifier(random_state=seed)
+    learner = (ArrayGEMMEDClassifier if len(examples.classes) == 2 else ArrayPairwiseClassifier)(random_state=seed)
     learner.fit(X, examples.label, groups=examples.unit, timing=T)
     if all(machine is None for machine in learner.discriminants_):
         raise UsageError(
@@ -44,7 +47,6 @@ def learn(
             "needed: they are few, silent, repeat themselves or contradict each other; check the recordings, label more"
         )
     X, T = X / learner.scales_[:, None], T / learner.timing_scales_[:, None]
-    signs = np.where(examples.label > 0, 1.0, -1.0)
     reference = ArrayReference.learn(X, learner.delivered_, examples.unit)
     return Model(
         grid=grid,
@@ -56,8 +58,8 @@ def learn(
         reference=reference,
         typical=_typical(examples, learner.posterior_),
         machines=tuple(learner.discriminants_),
-        votes=WeightedVotes.learn(learner.out_of_fold_log_odds_, signs, learner.posterior_),
-        combined=_combined(X, signs, learner),
+        votes=_votes(examples, learner),
+        combined=_combined(X, examples, learner),
         memory=_memory(examples, learner),
         notes=_notes(examples, learner, (summary, timing), seed),
     )
@@ -122,21 +124,36 @@ def _components(
 def _typical(examples: Examples, posterior: NDArray[np.float64]) -> NDArray[np.float32]:
     """(classes, sensors, values): medians of the summaries that were learned from."""
     _, n_sensors, n_values = examples.summary.shape
-    typical = np.full((2, n_sensors, n_values), np.nan, np.float32)
-    for code, sensor in np.ndindex(2, n_sensors):
+    n_classes = len(examples.classes)
+    typical = np.full((n_classes, n_sensors, n_values), np.nan, np.float32)
+    for code, sensor in np.ndindex(n_classes, n_sensors):
         learned = (examples.label == code) & (posterior[:, sensor] > 0.5)
         if learned.any():
             typical[code, sensor] = np.median(examples.summary[learned, sensor], axis=0)
     return typical
 
 
-def _combined(X: NDArray[np.float64], signs: Any, learner: ArrayGEMMEDClassifier) -> CombinedFeatures | None:
+def _votes(examples: Examples, learner: ArrayGEMMEDClassifier) -> WeightedVotes:
+    if len(examples.classes) == 2:
+        return WeightedVotes.learn(learner.out_of_fold_log_odds_, _signs(examples), learner.posterior_)
+    return WeightedVotes.learn_classes(learner.out_of_fold_log_odds_, examples.label, learner.posterior_)
+
+
+def _signs(examples: Examples) -> NDArray[np.float64]:
+    return np.where(examples.label > 0, 1.0, -1.0)
+
+
+def _combined(X: NDArray[np.float64], examples: Examples, learner: ArrayGEMMEDClassifier) -> CombinedFeatures | None:
     used = learner.delivered_ > 0.5
     X = np.nan_to_num(X)
     expectation = Expectation.learn(X, np.where(used, learner.delivered_, 0.0), learner.folds_)
     completed = np.stack([expectation.complete(x, u).ravel() for x, u in zip(X, used, strict=True)])
     weights = np.where(used.any(axis=1), learner.label_right_, 0.0)
-    machine = fit_machine(completed, signs, weights, learner.folds_)
+    machine: Machine | None
+    if len(examples.classes) == 2:
+        machine = fit_machine(completed, _signs(examples), weights, learner.folds_)
+    else:
+        machine = fit_pairwise(completed, examples.label, weights, learner.folds_)
     return None if machine is None else CombinedFeatures(machine, expectation)
 
 

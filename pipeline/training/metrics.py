@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import log
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,31 @@ from numpy.typing import NDArray
 
 _Z = 1.959964
 _EDGES = np.linspace(0.5, 1.0, 11)
+_EDGES_OF_MANY = np.linspace(0.0, 1.0, 21)
+_LEAST_PROBABILITY = 5e-7
+"""Probabilities are told with six digits."""
 ALPHAS = (0.005, 0.01, 0.05, 0.1)
+LogOdds = tuple[float, ...]
+"""Of each class against the first, so the first number is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One decision beside the truth; classes are 0 and 1."""
+    """One decision beside the truth; classes are counted from 0."""
 
     recording: str
     start_sample: int
     truth: int
     label: int | None
-    log_odds: float | None
-    """Fused, of class 1."""
-    sensor_log_odds: tuple[float | None, ...]
+    log_odds: LogOdds | None
+    """Fused."""
+    sensor_log_odds: tuple[LogOdds | None, ...]
     p_values: tuple[float | None, ...]
+
+    @property
+    def leaning(self) -> int | None:
+        """The most probable class, decided or not; None if no sensor had a say."""
+        return None if self.log_odds is None else likeliest(self.log_odds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,47 +101,86 @@ def summary(judged: Sequence[Judged], classes: Sequence[str]) -> dict[str, Any]:
         "segments": len(judged),
         "recordings": len({one.recording for one in judged}),
         "classes": list(classes),
-        "confusion": confusion(judged),
+        "confusion": confusion(judged, len(classes)),
         "decided": _told(judged, lambda one: one.label is not None),
         "accuracy": _told(decided, lambda one: one.label == one.truth),
-        "accuracy_without_abstention": _told(leaning, lambda one: _right(one.log_odds, one.truth)),
+        "accuracy_without_abstention": _told(leaning, lambda one: one.leaning == one.truth),
         "accuracy_by_recording": _told(*_by_recording(leaning)),
         "sensors": [_sensor(judged, s) for s in range(n_sensors)],
-        "calibration": calibration(leaning),
+        "calibration": calibration(leaning, len(classes)),
     }
 
 
-def confusion(judged: Sequence[Judged]) -> list[list[int]]:
-    """Rows: the truth. Columns: the two classes, and no decision."""
-    table = np.zeros((2, 3), np.int64)
+def confusion(judged: Sequence[Judged], n_classes: int = 2) -> list[list[int]]:
+    """Rows: the truth. Columns: the classes, and no decision."""
+    table = np.zeros((n_classes, n_classes + 1), np.int64)
     for one in judged:
-        table[one.truth, 2 if one.label is None else one.label] += 1
+        table[one.truth, n_classes if one.label is None else one.label] += 1
     return [[int(n) for n in row] for row in table]
 
 
-def calibration(judged: Sequence[Judged]) -> dict[str, Any]:
-    """How often the likelier class is right, by its probability."""
+def by_class(judged: Sequence[Judged], classes: Sequence[str]) -> list[dict[str, Any]]:
+    """Return recall (share of a class's segments that got its label) and precision (share of a label that is right)."""
+    return [
+        {
+            "class": name,
+            "recall": _told([one for one in judged if one.truth == code], lambda one: one.label == one.truth),
+            "precision": _told([one for one in judged if one.label == code], lambda one: one.label == one.truth),
+        }
+        for code, name in enumerate(classes)
+    ]
+
+
+def calibration(judged: Sequence[Judged], n_classes: int = 2) -> dict[str, Any]:
+    """How often the most probable class is right, by its probability."""
     if not judged:
         return {"bins": [], "expected_error": None, "brier": None, "log_loss": None}
-    log_odds = np.array([one.log_odds for one in judged], dtype=np.float64)
-    signs = np.array([1.0 if one.truth else -1.0 for one in judged])
-    confidence = 1 / (1 + np.exp(-np.minimum(np.abs(log_odds), 700)))
-    right, names = signs * log_odds > 0, np.array([one.recording for one in judged])
-    place = np.clip(np.searchsorted(_EDGES, confidence, side="right") - 1, 0, len(_EDGES) - 2)
+    found = _two_classes(judged) if n_classes == 2 else _many_classes(judged)
+    confidence, right, names = found.confidence, found.right, np.array([one.recording for one in judged])
+    place = np.clip(np.searchsorted(found.edges, confidence, side="right") - 1, 0, len(found.edges) - 2)
     bins, error = [], 0.0
     for b in np.unique(place):
         here = place == b
-        found = rate(right[here], list(names[here]))
-        assert found is not None
-        bins.append({"probability": round(float(confidence[here].mean()), 6), "right": found.as_dict()})
-        error += float(here.mean()) * abs(found.value - float(confidence[here].mean()))
-    wrong = 1 / (1 + np.exp(np.clip(signs * log_odds, -700, 700)))
+        share = rate(right[here], list(names[here]))
+        assert share is not None
+        bins.append({"probability": round(float(confidence[here].mean()), 6), "right": share.as_dict()})
+        error += float(here.mean()) * abs(share.value - float(confidence[here].mean()))
     return {
         "bins": bins,
         "expected_error": round(error, 6),
-        "brier": round(float(np.mean(wrong**2)), 6),
-        "log_loss": round(float(np.mean(np.logaddexp(0.0, -signs * log_odds))), 6),
+        "brier": round(float(np.mean(found.brier)), 6),
+        "log_loss": round(float(np.mean(found.log_loss)), 6),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Probabilities:
+    """What calibration goes by, for each decision."""
+
+    confidence: NDArray[np.float64]
+    right: NDArray[np.bool_]
+    brier: NDArray[np.float64]
+    log_loss: NDArray[np.float64]
+    edges: NDArray[np.float64]
+
+
+def _two_classes(judged: Sequence[Judged]) -> _Probabilities:
+    log_odds = np.array([one.log_odds[1] for one in judged if one.log_odds is not None])
+    signs = np.array([1.0 if one.truth else -1.0 for one in judged])
+    confidence = 1 / (1 + np.exp(-np.minimum(np.abs(log_odds), 700)))
+    wrong = 1 / (1 + np.exp(np.clip(signs * log_odds, -700, 700)))
+    return _Probabilities(confidence, signs * log_odds > 0, wrong**2, np.logaddexp(0.0, -signs * log_odds), _EDGES)
+
+
+def _many_classes(judged: Sequence[Judged]) -> _Probabilities:
+    """The Brier score is half of the squared distance to the truth, as it is for two classes."""
+    log_odds = np.array([one.log_odds for one in judged if one.log_odds is not None], np.float64)
+    truth = np.array([one.truth for one in judged])
+    log_p = log_odds - np.logaddexp.reduce(log_odds, axis=1)[:, None]
+    p, own = np.exp(log_p), np.arange(len(truth))
+    right = np.array([one.leaning == one.truth for one in judged])
+    distance = np.sum((p - np.eye(p.shape[1])[truth]) ** 2, axis=1)
+    return _Probabilities(p.max(axis=1), right, distance / 2, -log_p[own, truth], _EDGES_OF_MANY)
 
 
 def _sensor(judged: Sequence[Judged], s: int) -> dict[str, Any]:
@@ -138,14 +188,9 @@ def _sensor(judged: Sequence[Judged], s: int) -> dict[str, Any]:
     screened = [one for one in judged if one.p_values[s] is not None]
     return {
         "sensor": s + 1,
-        "accuracy": _told(heard, lambda one: _right(one.sensor_log_odds[s], one.truth)),
+        "accuracy": _told(heard, lambda one: likeliest(one.sensor_log_odds[s]) == one.truth),
         "refused": {f"{alpha:g}": _told(screened, partial(_refused, sensor=s, alpha=alpha)) for alpha in ALPHAS},
     }
-
-
-def _right(log_odds: float | None, truth: int) -> bool:
-    assert log_odds is not None
-    return (log_odds > 0) == bool(truth)
 
 
 def _refused(one: Judged, sensor: int, alpha: float) -> bool:
@@ -155,13 +200,42 @@ def _refused(one: Judged, sensor: int, alpha: float) -> bool:
 
 
 def _by_recording(judged: Sequence[Judged]) -> tuple[list[tuple[str, bool]], Callable[[Any], bool]]:
-    """Whether the mean log-odds of a recording, of one label throughout, are on the right side."""
+    """Whether the mean log-odds of a recording, of one label throughout, are largest for the right class."""
     found = []
     for name in dict.fromkeys(one.recording for one in judged):
         own = [one for one in judged if one.recording == name]
         if len({one.truth for one in own}) == 1:
-            found.append((name, _right(float(np.mean([one.log_odds for one in own])), own[0].truth)))
+            mean = [
+                float(np.mean(column)) for column in zip(*(one.log_odds for one in own if one.log_odds), strict=True)
+            ]
+            found.append((name, likeliest(mean) == own[0].truth))
     return found, lambda pair: bool(pair[1])
+
+
+def likeliest(log_odds: Sequence[float]) -> int:
+    """Return the class with the largest log-odds, the first of several."""
+    return max(range(len(log_odds)), key=log_odds.__getitem__)
+
+
+def against_first(log_odds: Any) -> LogOdds | None:
+    """Return log-odds of each class from a row of them, or from one number for the second class; None for NaN."""
+    values = np.atleast_1d(log_odds)
+    if np.isnan(values).any():
+        return None
+    return (0.0, float(values[0])) if len(values) == 1 else tuple(map(float, values))
+
+
+def fused_log_odds(second: float | None, probabilities: Sequence[float] | None) -> LogOdds | None:
+    """Return log-odds of each class: from those of the second of two, or from the probabilities of more.
+
+    Probabilities may be rounded to 0; None if there are neither.
+    """
+    if second is not None:
+        return 0.0, second
+    if probabilities is None:
+        return None
+    logs = [log(max(one, _LEAST_PROBABILITY)) for one in probabilities]
+    return tuple(one - logs[0] for one in logs)
 
 
 def known(value: Any) -> float | None:

@@ -22,9 +22,9 @@ from pipeline.learners.array_fusion import CombinedFeatures, Expectation, Weight
 from pipeline.learners.array_presence import ArrayPresence
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
-from pipeline.learners.machine import Discriminant, Kernel
+from pipeline.learners.machine import Discriminant, Kernel, Machine, PairwiseDiscriminants, class_pairs
 from pipeline.training.archive import read_archive, write_archive
-from pipeline.training.metrics import Judged, known
+from pipeline.training.metrics import Judged, against_first, known
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -69,16 +69,20 @@ class HeldOut:
     """What models that were trained without a recording made of its segments, in the order of the memory."""
 
     label: NDArray[np.int8]  # (segments,): place among the classes, -1 for none
-    log_odds: NDArray[np.float64]  # (segments,): fused, NaN where no sensor was believed
+    log_odds: NDArray[np.float64]  # (segments,): fused, of the second class; NaN where no sensor was believed
     sensor_log_odds: NDArray[np.float64]  # (segments, sensors)
     p_values: NDArray[np.float64]  # (segments, sensors)
+    # With more than two classes log-odds have one more axis: each class against the first.
 
     @classmethod
-    def of(cls, judged: Sequence[Judged]) -> HeldOut:
+    def of(cls, judged: Sequence[Judged], n_classes: int = 2) -> HeldOut:
+        unknown = (np.nan,) * n_classes
+        fused = np.array([one.log_odds or unknown for one in judged], np.float64)
+        sensors = np.array([[own or unknown for own in one.sensor_log_odds] for one in judged], np.float64)
         return cls(
             np.array([-1 if one.label is None else one.label for one in judged], np.int8),
-            np.array([one.log_odds for one in judged], np.float64),
-            np.array([one.sensor_log_odds for one in judged], np.float64),
+            np.ascontiguousarray(fused[..., 1]) if n_classes == 2 else fused,
+            np.ascontiguousarray(sensors[..., 1]) if n_classes == 2 else sensors,
             np.array([one.p_values for one in judged], np.float64),
         )
 
@@ -89,7 +93,7 @@ class Model:
 
     grid: Grid
     settings: dict[str, Any]
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     summary: ArrayComponents
     timing: ArrayComponents
     screen: ArrayScreen
@@ -97,7 +101,7 @@ class Model:
     reference: ArrayReference
     """Of the summary."""
     typical: NDArray[np.float32]  # (classes, sensors, values): medians of the summary, NaN where nothing was learned
-    machines: tuple[Discriminant | None, ...]
+    machines: tuple[Machine | None, ...]
     votes: WeightedVotes
     combined: CombinedFeatures | None
     memory: Memory
@@ -152,8 +156,8 @@ class Model:
                 start_sample=int(memory.start[n]),
                 truth=int(memory.label[n]),
                 label=None if held.label[n] < 0 else int(held.label[n]),
-                log_odds=known(held.log_odds[n]),
-                sensor_log_odds=tuple(map(known, held.sensor_log_odds[n])),
+                log_odds=against_first(held.log_odds[n]),
+                sensor_log_odds=tuple(map(against_first, held.sensor_log_odds[n])),
                 p_values=tuple(map(known, held.p_values[n])),
             )
             for n in np.flatnonzero(memory.recording == self._places[fingerprint])
@@ -185,9 +189,9 @@ class Model:
             arrays |= _prefixed("presence", self.presence.as_arrays())
         arrays["typical"] = self.typical
         for s, machine in enumerate(self.machines):
-            arrays |= _prefixed(f"machine{s + 1}", _machine_arrays(machine))
+            arrays |= _machine_arrays(f"machine{s + 1}", machine)
         if self.combined is not None:
-            arrays |= _prefixed("combined", _machine_arrays(self.combined.discriminant))
+            arrays |= _machine_arrays("combined", self.combined.discriminant)
             expectation = self.combined.expectation
             arrays |= _prefixed("expectation", {"maps": expectation.maps, "offsets": expectation.offsets})
         return replace(self, identity=write_archive(directory, metadata, arrays))
@@ -199,11 +203,11 @@ class Model:
         metadata, arrays = archive.metadata, archive.arrays
         try:
             _check(metadata, arrays)
-            n_sensors = len(arrays["summary.means"])
+            n_sensors, n_classes = len(arrays["summary.means"]), len(metadata["classes"])
             return cls(
                 grid=Grid(**metadata["grid"]),
                 settings=metadata["hearing"],
-                classes=(metadata["classes"][0], metadata["classes"][1]),
+                classes=tuple(metadata["classes"]),
                 summary=ArrayComponents.from_arrays(_part("summary", arrays)),
                 timing=ArrayComponents.from_arrays(_part("timing", arrays)),
                 reference=ArrayReference.from_arrays(_part("reference", arrays)),
@@ -211,9 +215,9 @@ class Model:
                 screen=ArrayScreen.from_arrays(
                     _part("screen", arrays), arrays["reference.distances"], arrays["reference.groups"]
                 ),
-                machines=tuple(_machine(_part(f"machine{s + 1}", arrays)) for s in range(n_sensors)),
+                machines=tuple(_machine(f"machine{s + 1}", arrays, n_classes) for s in range(n_sensors)),
                 votes=WeightedVotes(metadata["dependence"]),
-                combined=_combined(arrays),
+                combined=_combined(arrays, n_classes),
                 memory=Memory(**_part("memory", arrays)),
                 notes=metadata["notes"],
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
@@ -237,7 +241,7 @@ _SHAPES = {
     "timing.scales": "T",
     "timing.limits": "T",
     "timing.axes": "SKT",
-    "typical": "2SV",
+    "typical": "LSV",
     "reference.features": "SCN",
     "reference.distances": "NS",
     "reference.groups": "N",
@@ -264,35 +268,41 @@ _SHAPES = {
     "usual.arrival_seconds": "RS",
     "usual.radius_seconds": "1",
 }
-"""Sensors, values and components of the summary (V, C) and of the timing (T, K), segments, bands, usual sounds:
-each letter is one number throughout."""
+"""Classes (L), sensors, values and components of the summary (V, C) and of the timing (T, K), segments, bands, usual
+sounds: each letter is one number throughout."""
 _OPTIONAL = ("expectation.", "held_out.", "usual.")
+_OF_CLASSES = ("held_out.log_odds", "held_out.sensor_log_odds")
+"""They have one more axis where there are more than two classes."""
 
 
 def _check(metadata: dict[str, Any], arrays: Arrays) -> None:
     """Arrays that fit each other: the compiled loops would read beyond their ends otherwise."""
-    sizes = {"B": len(BANDS_HZ), "1": 1, "2": 2}
+    classes = metadata["classes"]
+    names = {name for name in classes if isinstance(name, str)}
+    _require(len(names) == len(classes) >= 2, f"classes {classes}")
+    sizes = {"B": len(BANDS_HZ), "1": 1, "L": len(classes)}
     for name, letters in _SHAPES.items():
+        letters += "L" if name in _OF_CLASSES and len(classes) > 2 else ""
         if name not in arrays and name.startswith(_OPTIONAL):
             continue
         _require(arrays[name].ndim == len(letters), f"{name} has {arrays[name].ndim} dimensions")
         for letter, size in zip(letters, arrays[name].shape, strict=True):
             _require(sizes.setdefault(letter, size) == size, f"{name} has the shape {arrays[name].shape}")
-    for prefix in [f"machine{s + 1}" for s in range(sizes["S"])] + ["combined"]:
+    owners = [f"machine{s + 1}" for s in range(sizes["S"])] + ["combined"]
+    for prefix in [prefix for owner in owners for prefix in _prefixes(owner, len(classes))]:
         machine = _part(prefix, arrays)
         if machine:
-            n, width = len(machine["coefficients"]), sizes["C"] * (sizes["S"] if prefix == "combined" else 1)
+            n, width = len(machine["coefficients"]), sizes["C"] * (sizes["S"] if prefix.startswith("combined") else 1)
             expected = {"basis": (n, width), "columns": (n,), "coefficients": (n,), "slopes": (2,), "scalars": (2,)}
             for name, shape in expected.items():
                 _require(machine[name].shape == shape, f"{prefix}.{name} has the shape {machine[name].shape}")
                 _require(bool(np.isfinite(machine[name]).all()), f"{prefix}.{name} is not finite")
-    _require(("combined.basis" in arrays) == ("expectation.maps" in arrays), "expectation has no counterpart")
+    has_combined = f"{_prefixes('combined', len(classes))[0]}.basis" in arrays
+    _require(has_combined == ("expectation.maps" in arrays), "expectation has no counterpart")
     _check_usual(_part("usual", arrays))
     shares = metadata["notes"]["contamination"]
     _require(len(shares) == sizes["S"] and all(0 <= float(one) <= 1 for one in shares), f"contamination {shares}")
     _require(all(array.dtype.kind in "fi" for array in arrays.values()), "an array holds no numbers")
-    classes = metadata["classes"]
-    _require(len({str(name) for name in classes if isinstance(name, str)}) == 2 == len(classes), f"classes {classes}")
     _require(0 <= float(metadata["dependence"]) <= 1, f"dependence {metadata['dependence']}")
     known = {note["fingerprint"] for note in metadata["notes"]["recordings"]}
     _require(len(known) > int(arrays["memory.recording"].max()), "recordings are missing")
@@ -323,9 +333,23 @@ def _part(prefix: str, arrays: Arrays) -> Arrays:
     return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
 
 
-def _machine_arrays(machine: Discriminant | None) -> Arrays:
+def _prefixes(owner: str, n_classes: int) -> list[str]:
+    """Return the beginnings of the names of a classifier's arrays: `machine1`, or `machine1_0_2` for a pair of more."""
+    return [owner] if n_classes == 2 else [f"{owner}_{i}_{j}" for i, j in class_pairs(n_classes)]
+
+
+def _machine_arrays(owner: str, machine: Machine | None) -> Arrays:
     if machine is None:
         return {}
+    if isinstance(machine, Discriminant):
+        return _prefixed(owner, _discriminant_arrays(machine))
+    arrays: Arrays = {}
+    for prefix, one in zip(_prefixes(owner, machine.n_classes), machine.pairs, strict=True):
+        arrays |= _prefixed(prefix, _discriminant_arrays(one))
+    return arrays
+
+
+def _discriminant_arrays(machine: Discriminant) -> Arrays:
     return {
         "basis": machine.basis,
         "columns": machine.columns,
@@ -335,12 +359,21 @@ def _machine_arrays(machine: Discriminant | None) -> Arrays:
     }
 
 
-def _combined(arrays: Arrays) -> CombinedFeatures | None:
-    machine = _machine(_part("combined", arrays))
+def _combined(arrays: Arrays, n_classes: int) -> CombinedFeatures | None:
+    machine = _machine("combined", arrays, n_classes)
     return None if machine is None else CombinedFeatures(machine, Expectation(**_part("expectation", arrays)))
 
 
-def _machine(arrays: Arrays) -> Discriminant | None:
+def _machine(owner: str, arrays: Arrays, n_classes: int) -> Machine | None:
+    found = [_discriminant(_part(prefix, arrays)) for prefix in _prefixes(owner, n_classes)]
+    pairs = tuple(one for one in found if one is not None)
+    if not pairs:
+        return None
+    _require(len(pairs) == len(found), f"{owner} lacks a pair of classes")
+    return pairs[0] if n_classes == 2 else PairwiseDiscriminants(pairs, n_classes)
+
+
+def _discriminant(arrays: Arrays) -> Discriminant | None:
     if not arrays:
         return None
     gamma, offset = (float(value) for value in arrays["scalars"])

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from pipeline.errors import SourceError, UsageError
 from pipeline.events import Mask, Samples, Views
 from pipeline.files import write_whole
-from pipeline.training.examples import Examples, RecordingNote, evenly
+from pipeline.training.examples import NOBODY, Examples, RecordingNote, evenly
+from pipeline.training.labels import is_nobody
 from pipeline.training.passages import Passage, Stretch
 
 _REFERENCE = "reference-"
@@ -110,21 +111,23 @@ class ExampleStore:
         if len(stored):
             write_whole(self._directory / f"{_REFERENCE}{_file_name(passage)}", _packed(stored))
 
-    def load(self, classes: tuple[str, str]) -> Examples:
-        """All segments of two classes."""
-        found = [one.part(np.isin(one.label, classes)) for one in self._all()]
+    def load(self, classes: tuple[str, ...]) -> Examples:
+        """All segments of these classes, and those in which nobody is there."""
+        found = [one.part(np.isin(one.label, classes) | _nobody(one.label)) for one in self._all()]
         # What was made with other settings does not fit.
         usual = Counter(one.shape for one in found if len(one)).most_common(1)
         found = [one for one in found if len(one) and one.shape == usual[0][0]]
-        if not found:
-            raise UsageError(f"nothing is labelled {classes[0]!r} or {classes[1]!r}; label some passages of each")
+        label = np.concatenate([_codes(one.label, classes) for one in found]) if found else np.zeros(0, np.int64)
+        if not (label >= 0).any():
+            named = " or ".join(map(repr, classes))
+            raise UsageError(f"nothing is labelled {named}; label some passages of each")
         return Examples(
             summary=np.concatenate([one.summary for one in found]),
             timing=np.concatenate([one.timing for one in found]),
             present=np.concatenate([one.present for one in found]),
             recording=np.repeat(np.arange(len(found)), [len(one) for one in found]),
             start=np.concatenate([one.start for one in found]),
-            label=(np.concatenate([one.label for one in found]) == classes[1]).astype(np.int64),
+            label=label,
             recordings=tuple(_note(one) for one in found),
             classes=classes,
         )
@@ -132,11 +135,16 @@ class ExampleStore:
     def thin(self) -> None:
         """Remove segments until there are no more than allowed."""
         found = self._all()
+        if not found:
+            return
         labels = sorted({str(label) for one in found for label in one.label})
         counts = np.array([[int((one.label == label).sum()) for label in labels] for one in found], np.int64)
-        if counts.sum() <= self._most_segments:
-            return
-        keep = balanced(counts, self._most_segments)
+        # Segments in which nobody is there take no room from the classes.
+        empty = np.array([is_nobody(label) for label in labels], np.bool_)
+        keep = counts.copy()
+        for own in (empty, ~empty):
+            if counts[:, own].sum() > self._most_segments:
+                keep[:, own] = balanced(counts[:, own], self._most_segments)
         for one, before, after in zip(found, counts, keep, strict=True):
             if (before != after).any():
                 name = f"{_REFERENCE if one.reference else ''}{_file_name(one.passage)}"
@@ -210,6 +218,16 @@ def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], 
         start=np.array(starts, np.int64),
         label=np.array([labels[start] for start in starts], np.str_),
     )
+
+
+def _nobody(labels: NDArray[np.str_]) -> Mask:
+    return np.array([is_nobody(str(label)) for label in labels], np.bool_)
+
+
+def _codes(labels: NDArray[np.str_], classes: Sequence[str]) -> NDArray[np.int64]:
+    """Places of labels among the classes; NOBODY where nobody is there."""
+    place = {name: code for code, name in enumerate(classes)}
+    return np.array([place.get(str(label), NOBODY) for label in labels], np.int64)
 
 
 def _note(stored: Stored) -> RecordingNote:

@@ -36,7 +36,7 @@ def test_fused_probabilities_are_calibrated_for_any_number_of_sensors():
     votes = WeightedVotes.learn(log_odds, signs, np.ones_like(log_odds))
     for left in ([0], [1, 3], [0, 1, 2, 3]):
         weights = np.isin(np.arange(4), left).astype(float)
-        p = expit([votes(row, None, weights) for row in log_odds[:8000]])
+        p = expit([votes.fused(row, weights) for row in log_odds[:8000]])
         near = (p > 0.75) & (p < 0.85)
         assert (signs[:8000][near] > 0).mean() == pytest.approx(p[near].mean(), abs=0.03)
 
@@ -44,9 +44,9 @@ def test_fused_probabilities_are_calibrated_for_any_number_of_sensors():
 def test_one_sensor_speaks_for_itself_and_those_without_weight_not_at_all():
     """NaN has no say where it has no weight."""
     votes = WeightedVotes(0.5)
-    assert votes(np.array([np.nan, 1.7]), None, np.array([0.0, 1.0])) == pytest.approx(1.7)
-    assert votes(np.array([np.nan, 1.7]), None, np.array([0.0, 0.5])) == pytest.approx(0.85)
-    assert votes(np.array([1.0, 1.7]), None, np.array([1.0, 1.0])) == pytest.approx(2.7 / 1.5)
+    assert votes.fused(np.array([np.nan, 1.7]), np.array([0.0, 1.0])) == pytest.approx(1.7)
+    assert votes.fused(np.array([np.nan, 1.7]), np.array([0.0, 0.5])) == pytest.approx(0.85)
+    assert votes.fused(np.array([1.0, 1.7]), np.array([1.0, 1.0])) == pytest.approx(2.7 / 1.5)
 
 
 def test_nothing_to_learn_from_means_full_dependence():
@@ -68,10 +68,10 @@ def test_combined_features_do_without_a_sensor():
     machine = fit_machine(X.reshape(len(X), -1), signs, np.ones(len(X)), folds)
     rule = CombinedFeatures(machine, expectation)
     fresh, truth, _ = array(21)
-    whole = np.array([rule(None, x, np.ones(SENSORS)) for x in fresh])
+    whole = np.array([rule(None, x, np.ones(SENSORS))[1] for x in fresh])
     spoilt = fresh.copy()
     spoilt[:, 1] = np.nan
-    without = np.array([rule(None, x, np.array([1.0, 0.0, 1.0])) for x in spoilt])
+    without = np.array([rule(None, x, np.array([1.0, 0.0, 1.0]))[1] for x in spoilt])
     accuracy = np.mean((whole > 0) == truth)
     assert accuracy > 0.75
     assert np.mean((without > 0) == truth) > accuracy - 0.03

@@ -119,11 +119,11 @@ def log_odds_of(model: Model, views: Views) -> np.ndarray:
     (features,) = Projection(model.summary, model.timing).push(views)
     nothing = np.full(model.n_sensors, np.nan)
     screened = Screened(features, nothing, nothing, nothing, nothing, np.zeros(model.n_sensors, np.bool_))
-    return Classification(model.machines).push(screened)[0].log_odds
+    return Classification(model.machines).push(screened)[0].log_odds[:, 1]
 
 
 def test_views_made_again_from_the_sound_decide_alike(learned, explained):
-    expected = explained.decision.verdicts.log_odds
+    expected = explained.decision.verdicts.log_odds[:, 1]
     assert log_odds_of(learned, explained.views) == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 

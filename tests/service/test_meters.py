@@ -157,7 +157,7 @@ def decision(p_values: list[float], *, start: int = 0) -> Decision:
     nothing = np.zeros((4, 2), np.float32)
     features = Features(span, span, nothing, nothing, everybody, everybody)
     screened = Screened(features, numbers, numbers, numbers, numbers, ~everybody)
-    verdicts = Verdicts(screened, np.zeros(4), np.zeros(4))
+    verdicts = Verdicts(screened, np.zeros(4), np.zeros((4, 2)))
     outcome = Outcome("human", 0.9, 2.0)
     return Decision(verdicts, outcome, np.ones(4), (Role.USED,) * 4, (outcome,) * 4)
 

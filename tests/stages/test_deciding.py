@@ -24,13 +24,19 @@ def features(*, present=EVERYONE, trusted=EVERYONE) -> Features:
 def verdicts(p_values=(1.0,) * N, log_odds=(2.0,) * N, calibrating=(False,) * N, **masks) -> Verdicts:
     p = np.asarray(p_values, float)
     screened = Screened(features(**masks), p, p, p, p, np.asarray(calibrating))
-    return Verdicts(screened, np.asarray(log_odds, float), np.asarray(log_odds, float))
+    return Verdicts(screened, np.asarray(log_odds, float), against_first(log_odds))
+
+
+def against_first(log_odds) -> np.ndarray:
+    """Of both classes against the first, (sensors, 2), from those of the second."""
+    log_odds = np.asarray(log_odds, float)
+    return np.column_stack([log_odds * 0, log_odds])
 
 
 def mean_vote(log_odds, values, weights):
     """A rule that is easy to follow: the weighted sum."""
     heard = weights > 0
-    return float(weights[heard] @ log_odds[heard])
+    return weights[heard] @ log_odds[heard]
 
 
 def decide(given: Verdicts, **settings) -> Decision:
@@ -61,13 +67,13 @@ class Known:
 
 
 class Double:
-    """A classifier whose margin is the sum of the features, and whose log-odds are twice that."""
+    """A classifier of two classes whose margin is the sum of the features, and whose log-odds are twice that."""
 
     def decision(self, X):
         return X.sum(axis=1).astype(float)
 
-    def log_odds(self, decision):
-        return 2 * decision
+    def class_log_odds(self, decision):
+        return np.column_stack([0 * decision, 2 * decision])
 
 
 def test_without_a_reference_there_is_no_p_value():
@@ -75,7 +81,7 @@ def test_without_a_reference_there_is_no_p_value():
     (screened,) = Screening(None, None).push(features())
     assert np.isnan([screened.p_own, screened.p_others, screened.p_values, screened.p_known]).all()
     assert screened.calibrating.all()
-    decision = decide(Verdicts(screened, np.ones(N), np.ones(N)))
+    decision = decide(Verdicts(screened, np.ones(N), against_first(np.ones(N))))
     assert decision.outcome.label is None
     assert decision.roles == (Role.CALIBRATING,) * N
     assert "calibrating 1 and 2 and 3 and 4" in decision.outcome.reason
@@ -106,7 +112,7 @@ def test_each_sensor_is_classified_alone():
     (screened,) = Screening(Odd(), Known()).push(features(present=[True, True, False, True]))
     (given,) = Classification([Double(), None, Double(), Double()]).push(screened)
     assert np.array_equal(given.margins, [1, np.nan, np.nan, 13], equal_nan=True)
-    assert np.array_equal(given.log_odds, [2, np.nan, np.nan, 26], equal_nan=True)
+    assert np.array_equal(given.log_odds, against_first([2, np.nan, np.nan, 26]), equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_the_outcome_is_the_rule_and_its_sigmoid():
 def test_the_rule_is_given_the_summary():
     """It is the summary that tells classes apart."""
     given, seen = verdicts(), []
-    Fusion(("a", "b"), lambda log_odds, values, weights: seen.append(values) or 1.0).push(given)
+    Fusion(("a", "b"), lambda log_odds, values, weights: seen.append(values) or (0.0, 1.0)).push(given)
     assert all(values is given.screened.features.summary for values in seen)
     assert len(seen) == 1 + N  # with everybody, and without each
 
@@ -185,7 +191,7 @@ def test_without_each_sensor_is_what_would_be_decided_without_its_vote():
     decision = decide(given)
     for s in range(N):
         weights = decision.weights * (np.arange(N) != s)
-        assert decision.without[s].log_odds == pytest.approx(mean_vote(given.log_odds, None, weights))
+        assert decision.without[s].log_odds == pytest.approx(mean_vote(given.log_odds, None, weights)[1])
     assert decision.without[2] == decision.outcome  # it had no say
     alone = decide(verdicts(p_values=[1, 0.001, 0.001, 0.001]))
     assert alone.outcome.label == "b"

@@ -427,7 +427,7 @@ def test_rates_that_cannot_be_are_refused(settings):
 def verdicts(log_odds=(2.0,) * 4, **masks):
     p = np.ones(4)
     given = Screened(features(**masks), p, p, p, p, np.zeros(4, bool))
-    return Verdicts(given, np.asarray(log_odds, float), np.asarray(log_odds, float))
+    return Verdicts(given, np.asarray(log_odds, float), np.column_stack([np.zeros(4), log_odds]))
 
 
 def changed(sensor, state):
@@ -436,7 +436,7 @@ def changed(sensor, state):
 
 def test_health_weighs_in_fusion():
     """Bad has no say, degraded half of it, and both come back; the operator's off is told apart from health's mask."""
-    fusion = Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds))
+    fusion = Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds)
     fusion.push(changed(0, State.BAD))
     fusion.push(changed(1, State.DEGRADED))
     fusion.push(TrustChanged(0, np.array([True, True, True, False])))
@@ -455,7 +455,7 @@ def test_health_weighs_in_fusion():
 
 def decision(start, log_odds, roles=(Role.USED,) * 4):
     p = np.ones(4)
-    inner = Verdicts(screened(start, p), p, np.asarray(log_odds, float))
+    inner = Verdicts(screened(start, p), p, np.column_stack([np.zeros(4), np.asarray(log_odds, float)]))
     outcome = Outcome("b", 0.9, 2.0)
     return Decision(inner, outcome, p, roles, (outcome,) * 4)
 

@@ -107,8 +107,8 @@ class Machine:
     def decision(self, X):
         return X.sum(axis=1, dtype=float)
 
-    def log_odds(self, decision):
-        return 3 * decision
+    def class_log_odds(self, decision):
+        return np.column_stack([0 * decision, 3 * decision])
 
 
 def whole_chain(grid: Grid = GRID) -> Chain:
@@ -128,7 +128,7 @@ SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(f
 FAULTS = [FaultOpened(0, 0, 1, Cause.SPIKES), *SECONDS]
 LABELS = [Labelled(Span(0, 4000), "a")]
 PACES = [Paced(20_000 * n, 10.0, samples) for n, samples in enumerate(([40_000, 20_000, 20_000, 40_000] * 9)[:35])]
-DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS)
+DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds), VERDICTS)
 STAGES = {
     "measuring": (lambda: Measuring(4000), HOURS),
     "inspection": (Inspection, SECONDS),
@@ -144,7 +144,7 @@ STAGES = {
     "projection": (projection, VIEWS),
     "screening": (lambda: Screening(Screen(), Reference()), FEATURES),
     "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
-    "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: float(weights @ log_odds)), VERDICTS),
+    "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds), VERDICTS),
     "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
     "masking": (lambda: Masking([1], SENSORS), [RecordingStarted("r", 4000, ("1", "2", "3"))] * 9),
 }

@@ -11,7 +11,9 @@ from pipeline.training.metrics import Judged, calibration, confusion, rate, summ
 
 
 def judged(truth, label, log_odds, recording="r", sensor_log_odds=(1.0, None), p_values=(0.5, 0.005)) -> Judged:
-    return Judged(recording, 0, truth, label, log_odds, sensor_log_odds, p_values)
+    """A decision of two classes, by the log-odds of the second."""
+    own, *sensors = (None if one is None else (0.0, one) for one in (log_odds, *sensor_log_odds))
+    return Judged(recording, 0, truth, label, own, tuple(sensors), p_values)
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 10), (3, 10), (10, 10), (41, 97)])

@@ -18,7 +18,7 @@ def decision(start: int, label: str | None, p_values, *, length: int = 100) -> D
     features = Features(span, span, nothing, nothing, there, there)
     screened = Screened(features, numbers, numbers, np.array(p_values, float), numbers, ~there)
     outcome = Outcome(label, None, None)
-    return Decision(Verdicts(screened, numbers, numbers), outcome, numbers, (Role.USED,) * n, (outcome,) * n)
+    return Decision(Verdicts(screened, numbers, np.zeros((n, 2))), outcome, numbers, (Role.USED,) * n, (outcome,) * n)
 
 
 def told(champion, challenger, *, segments: int = 200) -> dict:

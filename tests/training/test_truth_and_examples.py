@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UsageError
-from pipeline.training.examples import evenly, two_classes
+from pipeline.training.examples import NOBODY, Examples, RecordingNote, classes_of, evenly
 from pipeline.training.truth import Failure, Truth, read_truth
 
 
@@ -38,21 +38,56 @@ def test_a_wrong_table_of_failures_is_named(text, message, tmp_path):
         read_truth(tmp_path / "none.csv")
 
 
-def test_two_classes_are_chosen_or_refused():
-    """The labels that occur, or two of them; anything else is named."""
-    assert two_classes(["b", "a"]) == ("a", "b")
-    assert two_classes(["b", "a", "c"], ["c", "b"]) == ("c", "b")
-    with pytest.raises(UsageError, match=r"3 labels \(a, b, c\) must be two; choose with --classes"):
-        two_classes(["b", "a", "c"])
+def test_classes_are_all_labels_or_chosen_or_refused():
+    """The labels that occur, two or more of them, in the order given; anything else is named."""
+    assert classes_of(["b", "a"]) == ("a", "b")
+    assert classes_of(["b", "a", "c", "b"]) == ("a", "b", "c")
+    assert classes_of(["b", "a", "c"], ["c", "b"]) == ("c", "b")
     with pytest.raises(UsageError, match="nothing is labelled 'd'; the labels are a, b"):
-        two_classes(["b", "a"], ["a", "d"])
-    with pytest.raises(UsageError, match=r"1 labels \(a\) must be two; choose with --classes"):
-        two_classes(["b", "a"], ["a"])
+        classes_of(["b", "a"], ["a", "d"])
+    for wanted in (["a"], ["a", "b", "a"]):
+        with pytest.raises(UsageError, match="must be at least two different labels; choose with --classes"):
+            classes_of(["b", "a"], wanted)
     for wanted in (None, ["a"], ["a", "a"]):
-        with pytest.raises(UsageError, match=r"1 labels \(a\) must be two, .*; label some of another class, too"):
-            two_classes(["a", "a"], wanted)
-    with pytest.raises(UsageError, match=r"0 labels \(none\) must be two, .*; label some of another class, too"):
-        two_classes([])
+        with pytest.raises(UsageError, match=r"1 labels \(a\) must be at least two, .*; label some of another class"):
+            classes_of(["a", "a"], wanted)
+    with pytest.raises(UsageError, match=r"0 labels \(none\) must be at least two, .*; label some of another class"):
+        classes_of([])
+
+
+def test_a_word_for_nobody_is_no_class():
+    """It is left out of the classes, in any case, and refused as one of them."""
+    assert classes_of(["b", "Nobody", "a", "noise"]) == ("a", "b")
+    with pytest.raises(UsageError, match=r"1 labels \(a\) must be at least two"):
+        classes_of(["a", "background"])
+    with pytest.raises(UsageError, match="class 'empty' says that nobody is there, which is not a class; leave it out"):
+        classes_of(["a", "b", "empty"], ["a", "empty"])
+
+
+def some(label) -> Examples:
+    """Segments of recordings of their own with these labels."""
+    n = len(label)
+    values = np.arange(n, dtype=np.float32)[:, None, None]
+    notes = tuple(RecordingNote(f"r{k}", {}, 10, (0, 10), f"f{k}") for k in range(n))
+    numbers = np.arange(n)
+    return Examples(
+        values, values, np.ones((n, 1), bool), numbers, numbers * 10, np.array(label), notes, ("a", "b", "c")
+    )
+
+
+def test_segments_of_classes_and_of_nobody_are_kept_apart():
+    """Each part has its own rows, recordings keep their places; segments without a label are in neither."""
+    examples = some([0, NOBODY, 2, -1, 1, NOBODY])
+    assert examples.walkers().recording.tolist() == [0, 2, 4]
+    assert examples.nobody().recording.tolist() == [1, 5]
+    assert examples.nobody().recordings is examples.recordings
+    assert len(examples.walkers().walkers()) == 3
+
+
+def test_every_class_needs_two_recordings():
+    with pytest.raises(UsageError, match="1 recording with segments labelled 'c' must be at least 2"):
+        some([0, 0, 1, 1, 2, NOBODY, NOBODY]).check()
+    some([0, 0, 1, 1, 2, 2, NOBODY]).check()
 
 
 @pytest.mark.parametrize(("n", "most"), [(0, 5), (5, 5), (100, 7), (8, 1)])

@@ -12,13 +12,14 @@ from pydantic import BaseModel, Field
 
 from pipeline.errors import GemmedError, NotFound, UsageError
 from pipeline.service.assembly import Choices, loaded
-from pipeline.service.explain import WHY, Explained, contribution, contributions_are
+from pipeline.service.explain import WHY, Explained, compared, contribution, contributions_are
 from pipeline.service.explain_stored import causes_at, explain_stored
 from pipeline.service.reasons import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
 from pipeline.service.references import Reference, ReferenceSounds
 from pipeline.service.rhythm import rhythm_in_words
 from pipeline.sinks.journal import Journal, Stored
 from pipeline.sinks.sound import SoundStore
+from pipeline.training.metrics import fused_log_odds
 from pipeline.training.model import Model
 from pipeline.web.api.events import EventId
 from pipeline.web.api.sound import WAV, Sensor, wav
@@ -114,7 +115,10 @@ class Explanation(BaseModel):
 
     event: Event
     alpha: float
-    classes: list[str] | None = Field(description="The first class, then the second; none if the model was deleted.")
+    classes: list[str] | None = Field(
+        description="The two classes that log-odds compare, positive for the second: of more than two, the runner-up "
+        "and the most probable one. None if the model was deleted."
+    )
     contributions_are: str | None = Field(description="What contribution is: contribution, or own log-odds.")
     same: bool | None = Field(description="Whether the p-values, recomputed from the sound, equal those of the event.")
     trained_on: bool | None = Field(description="Whether the segment is a training segment of the model.")
@@ -140,7 +144,7 @@ def explanation(context: TheContext, number: EventId) -> Explanation:
         return Explanation(
             event=Event(**event.as_dict()),
             alpha=choices.alpha,
-            classes=list(model.classes) if model else None,
+            classes=[model.classes[place] for place in _compared(event, model)] if model else None,
             contributions_are=contributions_are(choices) if model else None,
             same=explained.same if explained else None,
             trained_on=explained.trained_on if explained else None,
@@ -195,7 +199,7 @@ def _sensor(
     finder: ReferenceSounds,
 ) -> SensorExplanation:
     body = event.body
-    weights, log_odds = (np.array(body[name], np.float64) for name in ("weights", "log_odds"))
+    weights, log_odds = np.array(body["weights"], np.float64), _log_odds(event, model)
     why = next(words for role, words in WHY.items() if role == body["roles"][s])
     p_known = body.get("p_known", [None] * (s + 1))[s]  # events of earlier versions have none
     nearest: list[Neighbor] = []
@@ -216,7 +220,7 @@ def _sensor(
         p_known=p_known,
         fault=fault_in_words(_number(body["p_values"][s]), choices.alpha),
         known=known_in_words(_number(p_known), choices.alpha),
-        log_odds=body["log_odds"][s],
+        log_odds=None if np.isnan(log_odds[s]) else round(float(log_odds[s]), 6),
         median_log_odds=round(reasons.neutral, 6) if reasons else None,
         values=[_value(one) for one in reasons.values] if reasons else [],
         groups=[ValueGroup(name=name, log_odds=round(x, 6)) for name, x in reasons.groups.items()] if reasons else [],
@@ -225,6 +229,24 @@ def _sensor(
         nearest=nearest,
         nearest_refused=refused[0] if refused else None,
     )
+
+
+def _compared(event: Stored, model: Model) -> tuple[int, int]:
+    told = event.body.get("probabilities")  # events of earlier versions have none
+    return compared(model.classes, None if told is None else [told[name] for name in model.classes])
+
+
+def _log_odds(event: Stored, model: Model | None) -> np.ndarray:
+    """Return log-odds of the second of the compared classes by each sensor; NaN where it has none."""
+    body = event.body
+    if model is None or len(model.classes) == 2:
+        return np.array(body["log_odds"], np.float64)
+    pair = [model.classes[place] for place in _compared(event, model)]
+    told = [
+        None if own is None else fused_log_odds(None, [own[name] for name in pair])
+        for own in body["sensor_probabilities"]
+    ]
+    return np.array([np.nan if own is None else own[1] for own in told])
 
 
 def _number(value: float | None) -> float:
