@@ -160,7 +160,8 @@ class Stream:
 
 
 def _draw_stretches(rng: np.random.Generator, sources: Sources, seconds: float) -> list[tuple[float, float, Path, int]]:
-    found, at = [], 0.0
+    found: list[tuple[float, float, Path, int]] = []
+    at = 0.0
     while at < seconds:
         length = float(rng.uniform(*_STRETCH_SECONDS))
         files = sources.backgrounds[int(rng.integers(len(sources.backgrounds)))]

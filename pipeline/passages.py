@@ -299,6 +299,12 @@ def _merged(one: PassageRow, other: PassageRow, least_confidence: float) -> Pass
     )
 
 
+def _by_class(evidence: Mapping[str, float], verdict: Outcome) -> dict[str, float] | None:
+    if verdict.probabilities is None:
+        return None
+    return dict(zip(evidence, verdict.probabilities, strict=True))
+
+
 def _added(one: PassageRow, other: PassageRow) -> dict[str, float]:
     """Add evidence by class; between models of other classes, that of the longer part counts."""
     if not one.evidence or not other.evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,11 +39,14 @@ class Heard:
     fingerprint: str = ""
     segments: list[Views] = field(default_factory=list)
     measures: list[Measures] = field(default_factory=list)
+    keep: Callable[[Views], bool] | None = None
+    """Which segments are wanted; all if nobody says."""
     troubles: list[SourceTrouble] = field(default_factory=list)
 
     def observe(self, event: object, /) -> None:
         if isinstance(event, Views):
-            self.segments.append(event)
+            if self.keep is None or self.keep(event):
+                self.segments.append(event)
         elif isinstance(event, Measures):
             self.measures.append(event)
         elif isinstance(event, SourceTrouble):
@@ -54,13 +58,21 @@ class Heard:
         pass
 
 
-def hear(recording: Recording, sound: Format, grid: Grid, settings: dict[str, Any]) -> Heard:
-    """All segments of a recording; what is wrong with it is among the troubles."""
-    heard = Heard(recording.name)
+def hear(
+    recording: Recording,
+    sound: Format,
+    grid: Grid,
+    settings: dict[str, Any],
+    *,
+    keep: Callable[[Views], bool] | None = None,
+) -> Heard:
+    """All segments of a recording, or those to keep; what is wrong with it is among the troubles."""
+    heard = Heard(recording.name, keep=keep)
     chain = Chain(Fingerprint(), Measuring(grid.rate_hz), *listening(grid, settings))
     try:
         run(sound.source(recording), chain, [heard])
     except SourceError as error:
         if not heard.troubles:
             heard.troubles.append(SourceTrouble(recording.name, str(error)))
+    heard.keep = None
     return heard

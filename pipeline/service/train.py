@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +22,19 @@ from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import hearing_settings
 from pipeline.service.listening import Format, Heard, hear
 from pipeline.service.validation import Learning, learn_validated
-from pipeline.sources.files import FileSource, Listing, Recording, files_of
+from pipeline.sources.files import FileSource, Listing, Recording, files_of, sound_seconds
 from pipeline.stages.features import LOWEST_HZ
 from pipeline.training.examples import NOBODY, Examples, RecordingNote, classes_of, evenly, views_of
 from pipeline.training.labels import Labels, is_nobody
 from pipeline.training.model import Model
+from pipeline.training.passages import APART_SECONDS
 from pipeline.views import TWO_VIEWS
 from pipeline.workers import Engine, progress_bar
+
+_MOST_BACKGROUND_SECONDS = 3 * 3600.0
+_MINUTE_SECONDS = 60
+_APART_SECONDS = 5.0
+"""Nobody is presumed to be there where no label is nearer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,10 @@ class Task:
     labels: Labels
     classes: tuple[str, ...]
     most_segments: int
+    presumes_nobody: bool = False
+    """Whether nobody is there where labeled recordings have no label: so if no label says nobody."""
+    background_every: int = 1
+    """Of the minutes without anybody, one in so many is learned from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +137,17 @@ def listen(
     sound = _format(wanted, rate_hz)
     grid = plan.grid(sound.rate_hz)
     settings = hearing_settings(grid, lowest_hz=plan.lowest_hz, features=plan.features)
-    task = Task(sound, grid, settings, labels, classes, plan.most_segments)
+    background = sum(map(sound_seconds, wanted))
+    task = Task(
+        sound,
+        grid,
+        settings,
+        labels,
+        classes,
+        plan.most_segments,
+        presumes_nobody=not any(map(is_nobody, labels.names)),
+        background_every=max(1, round(background / _MOST_BACKGROUND_SECONDS)),
+    )
     heard = _hear(wanted, task, engine, progress)
     _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], progress.console)
     usual = learn_usual([second for one in heard for second in one.measures])
@@ -167,17 +187,22 @@ def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress:
 
 def _labelled(recording: Recording, task: Task) -> Heard:
     """What may be learned from of a recording."""
-    heard = hear(recording, task.sound, task.grid, task.settings)
+
+    def keep(views: Views) -> bool:
+        code = _label(recording.name, views.span, task)
+        minute = views.span.start // (_MINUTE_SECONDS * task.grid.rate_hz)
+        return code is not None and (code != NOBODY or minute % task.background_every == 0)
+
+    heard = hear(recording, task.sound, task.grid, task.settings, keep=keep)
     codes = [_label(recording.name, fact.span, task) for fact in heard.segments]
-    heard.segments = _thinned(heard.segments, codes, task.most_segments, task.most_segments)
+    heard.segments = _thinned(heard.segments, codes, task.most_segments)
     return heard
 
 
-def _thinned(facts: Sequence[Views], codes: Sequence[int | None], walkers: int, nobody: int) -> list[Views]:
-    """Return at most so many segments of the classes and so many without anybody, evenly spread, in order of time."""
+def _thinned(facts: Sequence[Views], codes: Sequence[int | None], walkers: int) -> list[Views]:
+    """Return at most so many segments of the classes, evenly spread, and all without anybody, in order of time."""
     own = [n for n, code in enumerate(codes) if code is not None and code >= 0]
-    empty = [n for n, code in enumerate(codes) if code == NOBODY]
-    kept = [own[i] for i in evenly(len(own), walkers)] + [empty[i] for i in evenly(len(empty), nobody)]
+    kept = [own[i] for i in evenly(len(own), walkers)] + [n for n, code in enumerate(codes) if code == NOBODY]
     return [facts[n] for n in sorted(kept)]
 
 
@@ -185,7 +210,11 @@ def _label(recording: str, span: Span, task: Task) -> int | None:
     label = _word(recording, span, task)
     if label in task.classes:
         return task.classes.index(label)
-    return NOBODY if label is not None and is_nobody(label) else None
+    if label is None:
+        rate_hz = task.grid.rate_hz
+        apart = span.start / rate_hz - _APART_SECONDS, span.stop / rate_hz + _APART_SECONDS
+        return NOBODY if task.presumes_nobody and not task.labels.touches(recording, *apart) else None
+    return NOBODY if is_nobody(label) else None
 
 
 def _word(recording: str, span: Span, task: Task) -> str | None:
@@ -201,35 +230,64 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
 def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = MappingProxyType({})) -> Examples:
     """The labelled segments of all recordings, evenly thinned in each if there are too many.
 
-    Segments in which nobody is there are thinned by themselves: they take no room from the classes.
+    Labels of one recording that lie far apart are units of their own, as if it had been cut between them. Segments in
+    which nobody is there are thinned by themselves: they take no room from the classes.
     """
     codes = {one.recording: [_label(one.recording, fact.span, task) for fact in one.segments] for one in heard}
-    empty = sum(own.count(NOBODY) for own in codes.values())
-    total = sum(len(own) for own in codes.values()) - empty
+    total = sum(len(own) - own.count(NOBODY) for own in codes.values())
     if not total:
         raise UsageError(
             f"no segment of {task.grid.segment_seconds:g} s lies inside a label; label longer stretches, or choose "
             "shorter segments"
         )
     _check_twins(heard)
-    shares = min(1.0, task.most_segments / total), min(1.0, task.most_segments / max(empty, 1))
-    kept = [(one, _share_of(one, codes[one.recording], *shares)) for one in heard if one.segments]
-    rows = [(number, one.recording, fact) for number, (one, facts) in enumerate(kept) for fact in facts]
+    share = min(1.0, task.most_segments / total)
+    kept = [
+        part
+        for one in heard
+        if one.segments
+        for part in _parts(one, _share_of(one, codes[one.recording], share), task, cut_from.get(one.recording, ""))
+    ]
+    rows = [(number, heard_in, fact) for number, (_, heard_in, facts) in enumerate(kept) for fact in facts]
     label = np.array([_label(name, fact.span, task) for _, name, fact in rows])
     return Examples(
         **views_of([fact for *_, fact in rows]),
         recording=np.array([number for number, *_ in rows]),
         label=label,
-        recordings=tuple(_note(one, facts, task, cut_from.get(one.recording, "")) for one, facts in kept),
+        recordings=tuple(note for note, *_ in kept),
         classes=task.classes,
     )
 
 
-def _share_of(heard: Heard, codes: Sequence[int | None], of_walkers: float, of_nobody: float) -> list[Views]:
-    empty = codes.count(NOBODY)
-    walkers = len(codes) - empty
-    most = (max(1, round(share * n)) for share, n in ((of_walkers, walkers), (of_nobody, empty)))
-    return _thinned(heard.segments, codes, *most)
+def _share_of(heard: Heard, codes: Sequence[int | None], share: float) -> list[Views]:
+    walkers = len(codes) - codes.count(NOBODY)
+    return _thinned(heard.segments, codes, max(1, round(share * walkers)))
+
+
+def _parts(
+    heard: Heard, facts: Sequence[Views], task: Task, cut_from: str
+) -> Iterator[tuple[RecordingNote, str, list[Views]]]:
+    """The units of a recording, each with its segments: one, or one for each group of labels and one of background."""
+    groups = task.labels.groups(heard.recording, APART_SECONDS, lambda label: label in task.classes)
+    if len(groups) < 2:
+        yield _note(heard, facts, task, cut_from, None), heard.recording, list(facts)
+        return
+    left = list(facts)
+    for start, end in groups:
+        own = [fact for fact in left if _inside(fact.span, start, end, task) and not _is_empty(heard, fact, task)]
+        if own:
+            yield _note(heard, own, task, cut_from, own[0].span.start), heard.recording, own
+    empty = [fact for fact in left if _is_empty(heard, fact, task)]
+    if empty:
+        yield _note(heard, empty, task, cut_from, None), heard.recording, empty
+
+
+def _inside(span: Span, start: float, end: float, task: Task) -> bool:
+    return start <= span.start / task.grid.rate_hz and span.stop / task.grid.rate_hz <= end
+
+
+def _is_empty(heard: Heard, fact: Views, task: Task) -> bool:
+    return _label(heard.recording, fact.span, task) == NOBODY
 
 
 def _check_twins(heard: Sequence[Heard]) -> None:
@@ -241,10 +299,17 @@ def _check_twins(heard: Sequence[Heard]) -> None:
             raise UsageError(f"{one.recording} is the same sound as {other}; leave one of them out, and its labels")
 
 
-def _note(heard: Heard, facts: Sequence[Views], task: Task, cut_from: str) -> RecordingNote:
+def _note(heard: Heard, facts: Sequence[Views], task: Task, cut_from: str, start: int | None) -> RecordingNote:
+    """Of a whole recording, or of the part that begins at `start`."""
     words = (_word(heard.recording, fact.span, task) for fact in facts)
     counts = Counter(word for word in words if word is not None)
     span = facts[0].span.start, facts[-1].span.stop
+    part = "" if start is None else f"@{start}"
     return RecordingNote(
-        heard.recording, dict(sorted(counts.items())), heard.samples, span, heard.fingerprint, cut_from=cut_from
+        heard.recording + part,
+        dict(sorted(counts.items())),
+        heard.samples,
+        span,
+        heard.fingerprint + part,
+        cut_from=cut_from,
     )

@@ -136,10 +136,13 @@ def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64
 def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]) -> Any:
     """The model of all examples, for fold -1; else what a model without the fold decides about it."""
     rest = examples if fold < 0 else examples.part(folds != fold)
-    from pipeline.training.learn import learn  # by whoever learns: whoever waits for him needs nothing of it
+    # By the process that learns: the one that waits for it needs nothing of it.
+    from pipeline.training.learn import learn, learn_presence
 
     model = learn(rest, learning.grid, learning.settings, seed=learning.seed, n_components=learning.components)
-    return model if fold < 0 else judge(examples.part(folds == fold).walkers(), model)
+    if fold < 0:
+        return replace(model, presence=learn_presence(examples, learning.grid, learning.settings))
+    return judge(examples.part(folds == fold).walkers(), model)
 
 
 def judge_honestly(examples: Examples, model: Model) -> list[Judged]:
@@ -176,7 +179,7 @@ def _learned_places(model: Model) -> dict[tuple[str, int], Judged | None]:
 
 def judge(examples: Examples, model: Model) -> list[Judged]:
     """What the stages make of examples that the model has not seen."""
-    chain = Chain(*deciding(model, Choices(health=False)))
+    chain = Chain(*deciding(model, Choices(health=False, presence=False)))
     judged = []
     recording = -1
     for n in range(len(examples)):

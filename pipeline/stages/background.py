@@ -40,7 +40,8 @@ class Background:
     def flush(self) -> list[object]:
         self._past: deque[Samples] = deque(maxlen=round(_SECONDS / _EVERY_SECONDS))
         self._median = np.empty((0, 0), np.float32)
-        self._next, self._seconds = 0, 0.0
+        self._next: int = 0
+        self._seconds: float = 0.0
         return []
 
 

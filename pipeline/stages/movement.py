@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import atan2, degrees, hypot, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.events import Movement, Numbers
+from pipeline.events import Mask, Movement, Numbers
 
 _LEAST_DB = 3.0
 """Levels closer to the background than this say little about a distance."""
@@ -55,7 +56,7 @@ def movement(seconds: Numbers, levels_db: Numbers, positions_m: Numbers) -> Move
 
 
 def _start(
-    seconds: Numbers, levels_db: Numbers, heard: Numbers, peaks: Numbers, positions_m: Numbers, side: float
+    seconds: Numbers, levels_db: Numbers, heard: Mask, peaks: NDArray[np.int64], positions_m: Numbers, side: float
 ) -> Numbers:
     """Slowness from the times of the peaks, and a path beside the center of the array."""
     used = heard.any(axis=0)
@@ -73,7 +74,7 @@ def _start(
 
 
 def _fitted(
-    parameters: Numbers, seconds: Numbers, levels_db: Numbers, heard: Numbers, positions_m: Numbers
+    parameters: Numbers, seconds: Numbers, levels_db: Numbers, heard: Mask, positions_m: Numbers
 ) -> tuple[Numbers, Numbers, float]:
     """Levenberg and Marquardt; parameters, their covariance, and the mean squared residual."""
     at, sensor = np.nonzero(heard)
@@ -96,7 +97,7 @@ def _fitted(
             damping *= 5
     # Levels of neighboring segments repeat each other: only one in four is new.
     freedom = max(len(residual) / 4 - len(parameters), 1.0)
-    covariance = np.linalg.pinv(jacobian.T @ jacobian) * loss / freedom
+    covariance: Numbers = np.asarray(np.linalg.pinv(jacobian.T @ jacobian) * loss / freedom, np.float64)
     return parameters, covariance, loss / len(residual)
 
 

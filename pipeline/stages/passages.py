@@ -26,12 +26,11 @@ from pipeline.events import (
     Samples,
 )
 from pipeline.grid import Grid
-from pipeline.passages import verdict_of
+from pipeline.passages import QUIET_SECONDS, verdict_of
 from pipeline.snapshots import value
 from pipeline.stages.cadence import CONFIDENT, cadence
 from pipeline.stages.movement import movement
 
-QUIET_SECONDS = 4.0
 LONGEST_SECONDS = 90.0
 """Whoever is heard for longer does not pass by: the background has changed."""
 UPDATE_SECONDS = 10.0

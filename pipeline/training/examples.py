@@ -15,7 +15,7 @@ from pipeline.training.labels import is_nobody
 
 NOBODY = -2
 """Label of segments in which nobody is there; -1 are segments without a label."""
-_ROWS = ("summary", "timing", "present", "recording", "start", "label")
+_ROWS = ("summary", "timing", "present", "recording", "start", "label", "background", "background_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,16 @@ class Examples:
     label: NDArray[np.int64]  # (segments,): place among `classes`; -1 without a label, NOBODY if nobody is there
     recordings: tuple[RecordingNote, ...]
     classes: tuple[str, ...]
+    background: Samples | None = None  # (segments, sensors, values): what the summary stands out from
+    background_seconds: NDArray[np.float64] | None = None  # (segments,): how long that had been heard
 
     def __len__(self) -> int:
         return len(self.start)
 
     def part(self, chosen: NDArray[Any]) -> Examples:
         """Some of the segments; recordings keep their places."""
-        rows = {name: getattr(self, name)[chosen] for name in _ROWS}
-        return replace(self, **rows)
+        given = {name: getattr(self, name) for name in _ROWS}
+        return replace(self, **{name: rows[chosen] for name, rows in given.items() if rows is not None})
 
     def walkers(self) -> Examples:
         """Return the segments of the classes, from which classes are learned; recordings keep their places."""
@@ -100,6 +102,8 @@ def views_of(facts: Sequence[Views]) -> dict[str, Any]:
         "timing": np.stack([fact.timing for fact in facts]),
         "present": np.stack([fact.present for fact in facts]),
         "start": np.array([fact.span.start for fact in facts]),
+        "background": np.stack([fact.background for fact in facts]),
+        "background_seconds": np.array([fact.background_seconds for fact in facts]),
     }
 
 

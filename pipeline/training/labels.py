@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -67,6 +67,23 @@ class Labels:
             if reached >= end_seconds:
                 return found
         return None
+
+    def touches(self, recording: str, start_seconds: float, end_seconds: float) -> bool:
+        """Return whether a label covers any part of a stretch."""
+        found = self._of.get(recording, ())
+        return any(one.start_seconds < end_seconds and one.end_seconds > start_seconds for one in found)
+
+    def groups(self, recording: str, apart_seconds: float, wanted: Callable[[str], bool]) -> list[tuple[float, float]]:
+        """Return start and end of the wanted labels of a recording, those that are not far apart together."""
+        found: list[tuple[float, float]] = []
+        for one in self._of.get(recording, ()):
+            if not wanted(one.label):
+                continue
+            if found and one.start_seconds - found[-1][1] <= apart_seconds:
+                found[-1] = found[-1][0], max(found[-1][1], one.end_seconds)
+            else:
+                found.append((one.start_seconds, one.end_seconds))
+        return found
 
     def check_recordings(self, known: Iterable[str]) -> None:
         """Refuse labels of recordings that do not exist: a misspelt name would be left out of training in silence."""

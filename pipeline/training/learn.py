@@ -19,12 +19,14 @@ from pipeline.learners.array import ArraySensors, fit_machine, typical_sizes
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_fusion import CombinedFeatures, Expectation, WeightedVotes
 from pipeline.learners.array_pairs import ArrayPairwiseClassifier, fit_pairwise
+from pipeline.learners.array_presence import ArrayPresence
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.machine import Machine
 from pipeline.threads import one_thread
-from pipeline.training.examples import Examples
+from pipeline.training.examples import NOBODY, Examples
 from pipeline.training.model import Memory, Model, Refusal
+from pipeline.training.passages import recording_of
 from pipeline.views import PAPER, Summary
 
 _COMPONENTS = 50
@@ -63,6 +65,31 @@ def learn(
         memory=_memory(examples, learner),
         notes=_notes(examples, learner, (summary, timing), seed),
     )
+
+
+@one_thread
+def learn_presence(examples: Examples, grid: Grid, settings: dict[str, Any]) -> ArrayPresence | None:
+    """What tells somebody from nobody; None if there are too few segments of either, or only published features."""
+    known = (examples.label >= 0) | (examples.label == NOBODY)
+    if examples.background is None or examples.background_seconds is None or settings["features"] == PAPER:
+        return None
+    absent = ~examples.present[known, :, None]
+    return ArrayPresence.learn(
+        np.where(absent, np.nan, examples.summary[known]),
+        np.where(absent, np.nan, examples.background[known]),
+        examples.background_seconds[known],
+        examples.label[known] >= 0,
+        start_seconds=examples.start[known] / grid.rate_hz,
+        groups=_stream(examples)[known],
+        n_means=settings["n_coefficients"],
+    )
+
+
+def _stream(examples: Examples) -> NDArray[np.int64]:
+    """(segments,): the recording that a segment was heard in, parts of one together."""
+    names = [note.cut_from or recording_of(note.name) for note in examples.recordings]
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([number_of[name] for name in names], np.int64)[examples.recording]
 
 
 @one_thread

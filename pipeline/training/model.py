@@ -160,12 +160,16 @@ class Model:
                 sensor_log_odds=tuple(map(against_first, held.sensor_log_odds[n])),
                 p_values=tuple(map(known, held.p_values[n])),
             )
-            for n in np.flatnonzero(memory.recording == self._places[fingerprint])
+            for n in np.flatnonzero(np.isin(memory.recording, self._places[fingerprint]))
         ]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {note["fingerprint"]: place for place, note in enumerate(self.notes["recordings"])}
+    def _places(self) -> dict[str, list[int]]:
+        """Of recordings among those learned from, by their sound; a long one has several parts."""
+        places: dict[str, list[int]] = {}
+        for place, note in enumerate(self.notes["recordings"]):
+            places.setdefault(note["fingerprint"].partition("@")[0], []).append(place)
+        return places
 
     def save(self, directory: Path) -> Model:
         """Store in a new directory; the model with its identity."""

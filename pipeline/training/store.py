@@ -29,7 +29,7 @@ from pipeline.training.labels import is_nobody
 from pipeline.training.passages import Passage, Stretch
 
 _REFERENCE = "reference-"
-_ROWS = ("summary", "timing", "present", "start", "label")
+_ROWS = ("summary", "timing", "present", "start", "label", "background", "background_seconds")
 _DAMAGED = (ValueError, OSError, EOFError, BadZipFile, KeyError, TypeError, AttributeError, IndexError)
 Counts = NDArray[np.int64]
 Hear = Callable[[Passage], Iterable[Views]]
@@ -49,6 +49,8 @@ class Stored:
     present: Mask  # (segments, sensors)
     start: NDArray[np.int64]  # (segments,)
     label: NDArray[np.str_]  # (segments,)
+    background: Samples  # (segments, sensors, values)
+    background_seconds: NDArray[np.float64]  # (segments,)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -130,6 +132,8 @@ class ExampleStore:
             label=label,
             recordings=tuple(_note(one) for one in found),
             classes=classes,
+            background=np.concatenate([one.background for one in found]),
+            background_seconds=np.concatenate([one.background_seconds for one in found]),
         )
 
     def thin(self) -> None:
@@ -198,15 +202,20 @@ def _evenly_of_each(label: NDArray[np.str_], labels: Sequence[str], keep: Counts
 
 def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], segment: int) -> Stored:
     """The labelled segments of a passage: what is heard of it, and what was stored of it under other labels."""
-    rows: dict[int, tuple[Samples, Samples, Mask]] = {
-        int(start): (summary, timing, present)
+    rows: dict[int, tuple[Samples, Samples, Mask, Samples, float]] = {
+        int(start): (summary, timing, present, background, seconds)
         for one in kept
-        for start, summary, timing, present in zip(one.start, one.summary, one.timing, one.present, strict=True)
+        for start, summary, timing, present, background, seconds in zip(
+            one.start, one.summary, one.timing, one.present, one.background, one.background_seconds, strict=True
+        )
     }
-    rows |= {fact.span.start: (fact.summary, fact.timing, fact.present) for fact in heard}
+    rows |= {
+        fact.span.start: (fact.summary, fact.timing, fact.present, fact.background, fact.background_seconds)
+        for fact in heard
+    }
     labels = {start: passage.label_of(start, start + segment) for start in sorted(rows)}
     starts = [start for start, label in labels.items() if label is not None]
-    summary, timing = (np.array([rows[start][view] for start in starts], np.float32) for view in (0, 1))
+    summary, timing, background = (np.array([rows[start][view] for start in starts], np.float32) for view in (0, 1, 3))
     content = summary.tobytes() + timing.tobytes() + passage.name.encode()
     return Stored(
         passage=passage,
@@ -217,6 +226,8 @@ def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], 
         present=np.array([rows[start][2] for start in starts], np.bool_),
         start=np.array(starts, np.int64),
         label=np.array([labels[start] for start in starts], np.str_),
+        background=background,
+        background_seconds=np.array([rows[start][4] for start in starts], np.float64),
     )
 
 
