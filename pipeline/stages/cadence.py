@@ -45,12 +45,14 @@ def cadence(onsets: NDArray[np.floating], hop_seconds: float) -> Cadence | None:
 
 
 def _without_trend(course: Numbers, hop_seconds: float) -> Numbers:
-    smoothing = np.hanning(2 * round(_SMOOTHING_SECONDS / hop_seconds / 2) + 3)[1:-1]
-    smooth = np.convolve(course, smoothing / smoothing.sum(), "same")
-    width = round(_TREND_SECONDS / hop_seconds)
-    ones = np.ones(width)
-    trend = np.convolve(smooth, ones, "same") / np.convolve(np.ones(len(smooth)), ones, "same")
-    return np.asarray(smooth - trend)
+    smooth = _averaged(course, np.hanning(2 * round(_SMOOTHING_SECONDS / hop_seconds / 2) + 3)[1:-1])
+    return smooth - _averaged(smooth, np.ones(round(_TREND_SECONDS / hop_seconds)))
+
+
+def _averaged(course: Numbers, weights: Numbers) -> Numbers:
+    """Moving average, at the ends over what there is."""
+    total = np.convolve(np.ones(len(course)), weights, "same")
+    return np.asarray(np.convolve(course, weights, "same") / total)
 
 
 def _highest(correlation: Numbers, hop_seconds: float) -> Cadence | None:

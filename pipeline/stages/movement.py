@@ -12,7 +12,9 @@ from pipeline.events import Mask, Movement, Numbers
 _LEAST_DB = 3.0
 """Levels closer to the background than this say little about a distance."""
 _FEWEST_LEVELS = 12
-_STEPS = 60
+_STEPS = 200
+_SIDES_M = (0.5, -0.5, 3.0, -3.0)
+"""Distances of the first guesses from the center of the array."""
 _SPEEDS_MPS = (0.3, 30.0)
 _LARGEST_ERROR = 0.5
 """Relative standard error of the speed above which a path is not reported."""
@@ -28,7 +30,7 @@ def movement(seconds: Numbers, levels_db: Numbers, positions_m: Numbers) -> Move
     if heard.sum() < _FEWEST_LEVELS or (heard.sum(axis=0) >= 3).sum() < 3:
         return None
     peaks = np.where(heard, levels_db, -np.inf).argmax(axis=0)
-    begins = [_start(seconds, levels_db, heard, peaks, positions_m, side) for side in (1.0, -1.0)]
+    begins = [_start(seconds, levels_db, heard, peaks, positions_m, side) for side in _SIDES_M]
     fits = [_fitted(begin, seconds, levels_db, heard, positions_m) for begin in begins]
     parameters, covariance, loss = min(fits, key=lambda fit: fit[2])
     x, y, vx, vy, _ = parameters.tolist()
@@ -70,7 +72,7 @@ def _start(
     across = np.array([-velocity[1], velocity[0]]) / speed
     loudest = float(np.nanmax(np.where(heard, levels_db, np.nan)))
     middle = float(times.mean()) - float(seconds.mean())
-    return np.array([*(center + 2 * side * across - velocity * middle), *velocity, loudest + 10])
+    return np.array([*(center + side * across - velocity * middle), *velocity, loudest + 10])
 
 
 def _fitted(
@@ -89,7 +91,7 @@ def _fitted(
         new_residual, new_jacobian = _residual(tried, t, wanted, places)
         new_loss = float(new_residual @ new_residual)
         if new_loss < loss:
-            done = loss - new_loss < 1e-6 * loss
+            done = loss - new_loss < 1e-9 * loss + 1e-12
             parameters, residual, jacobian, loss, damping = tried, new_residual, new_jacobian, new_loss, damping / 5
             if done:
                 break

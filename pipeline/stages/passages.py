@@ -180,6 +180,8 @@ class Passages:
         if self._open is None:
             if self._is_blocked:
                 self._is_blocked = evidence >= self._least
+                if not self._is_blocked:
+                    self._past.clear()
             elif evidence >= self._threshold:
                 return [self._start(segment)]
             return []
@@ -232,6 +234,7 @@ class Passages:
         assert self._open is not None
         ended = self._ended(self._open, sample, reason)
         self._open = None
+        self._past.clear()  # no segment is part of two passages
         return ended
 
     def _ended(self, opened: OpenPassage, sample: int, reason: PassageEnd) -> PassageEnded:

@@ -27,8 +27,10 @@ from pipeline.events import (
 )
 from pipeline.grid import Grid
 from pipeline.learners.array_components import ArrayComponents
+from pipeline.learners.array_presence import LEAST_EVIDENCE, fused, sustained
 from pipeline.learners.array_screen import SensorPValues
 from pipeline.stages import (
+    Background,
     Chain,
     Classification,
     Doubting,
@@ -41,6 +43,7 @@ from pipeline.stages import (
     Measuring,
     Mfcc,
     Pacing,
+    Passages,
     Projection,
     Screening,
     Suspicion,
@@ -52,6 +55,7 @@ from tests.stages import laws
 
 GRID = Grid(rate_hz=4000, window_seconds=0.3, segment_seconds=0.52)
 SENSORS = 3
+PLACES = ((0.0, 0.0), (5.0, 1.0), (10.0, 0.0))
 
 
 def sound(seconds: float, grid: Grid = GRID, seed: int = 0) -> np.ndarray:
@@ -111,24 +115,36 @@ class Machine:
         return np.column_stack([0 * decision, 3 * decision])
 
 
+class Presence:
+    """Somebody is there for a while and then not, by the level of the sound."""
+
+    def log_odds(self, summary, background, seconds):
+        return 0.2 * (summary - background).sum(axis=1, dtype=float) + 2 * np.sin(summary[:, 0].astype(float))
+
+
+def passages(grid: Grid = GRID) -> Passages:
+    return Passages(grid, threshold=0.6, least=LEAST_EVIDENCE, sustained=sustained, n_mels=40, positions_m=PLACES)
+
+
 def whole_chain(grid: Grid = GRID) -> Chain:
-    return Chain(Windowing(grid), Mfcc(grid), viewing(grid), projection(grid))
+    return Chain(Windowing(grid), Mfcc(grid), viewing(grid), Background(grid), projection(grid))
 
 
 BLOCKS = laws.cut(sound(12), 333)
 SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
 CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
-VIEWS = laws.fed(viewing(), CEPSTRA)
+VIEWS = laws.fed(Background(GRID), laws.fed(viewing(), CEPSTRA))
 FEATURES = laws.fed(projection(), VIEWS)
 SCREENED = laws.fed(Screening(Screen(), Reference()), FEATURES)
-VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
+VERDICTS = laws.fed(Classification([Machine()] * SENSORS, 2, Presence()), SCREENED)
 STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
 HOURS = [STARTED, *laws.cut(sound(30), 20_000), Gap(120_000, 280_000, "lost")]
 SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
 FAULTS = [FaultOpened(0, 0, 1, Cause.SPIKES), *SECONDS]
 LABELS = [Labelled(Span(0, 4000), "a")]
 PACES = [Paced(20_000 * n, 10.0, samples) for n, samples in enumerate(([40_000, 20_000, 20_000, 40_000] * 9)[:35])]
-DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds), VERDICTS)
+FUSION = {"somebody": fused}
+DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS)
 STAGES = {
     "measuring": (lambda: Measuring(4000), HOURS),
     "inspection": (Inspection, SECONDS),
@@ -141,21 +157,25 @@ STAGES = {
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
     "viewing": (viewing, CEPSTRA),
     "viewing as published": (lambda: viewing(features=PAPER), CEPSTRA),
+    "background": (lambda: Background(GRID), VIEWS),
     "projection": (projection, VIEWS),
     "screening": (lambda: Screening(Screen(), Reference()), FEATURES),
     "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
-    "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds), VERDICTS),
+    "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS),
+    "passages": (passages, [STARTED, *DECISIONS]),
     "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
     "masking": (lambda: Masking([1], SENSORS), [RecordingStarted("r", 4000, ("1", "2", "3"))] * 9),
 }
 
 
-# The windows of river's detector of drift grow with the logarithm of time.
+# The windows of river's detector of drift grow with the logarithm of time; background and passages are bounded by
+# minutes, not by seconds.
+LARGER = ("suspicion", "background", "passages")
 CASES = [
     (name, check)
     for name in STAGES
     for check in laws.ALL
-    if (name, check) != ("suspicion", laws.check_state_is_bounded)
+    if name not in LARGER or check is not laws.check_state_is_bounded
 ]
 
 
@@ -177,6 +197,26 @@ def test_suspicion_grows_by_the_logarithm_at_most():
         if n + 1 in (2000, 20_000):
             sizes.append(laws.size_of(stage))
     assert sizes[1] < 1.5 * sizes[0]
+
+
+@pytest.mark.parametrize(("name", "facts"), [("background", VIEWS), ("passages", DECISIONS)])
+def test_what_lasts_for_minutes_is_bounded_too(name, facts):
+    """After an hour no larger than after ten minutes."""
+    stage, sizes, stride = STAGES[name][0](), [], GRID.stride
+    fact = facts[0] if name == "background" else next(one for one in facts if one.presence > 1)
+    for n in range(3600 * GRID.rate_hz // stride):
+        stage.push(_moved(fact, Span(n * stride, n * stride + GRID.segment)))
+        if n + 1 in (600 * GRID.rate_hz // stride, 3600 * GRID.rate_hz // stride):
+            sizes.append(laws.size_of(stage))
+    assert sizes[1] <= 1.05 * sizes[0]
+
+
+def _moved(fact, span):
+    if isinstance(fact, Views):
+        return replace(fact, span=span)
+    verdicts = fact.verdicts
+    screened = replace(verdicts.screened, features=replace(fact.features, span=span))
+    return replace(fact, verdicts=replace(verdicts, screened=screened))
 
 
 @pytest.mark.parametrize("size", [1, 7, 333, 4096])
