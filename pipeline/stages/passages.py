@@ -234,7 +234,8 @@ class Passages:
         assert self._open is not None
         ended = self._ended(self._open, sample, reason)
         self._open = None
-        self._past.clear()  # no segment is part of two passages
+        if reason is PassageEnd.QUIET:
+            self._past.clear()  # no segment is part of two passages
         return ended
 
     def _ended(self, opened: OpenPassage, sample: int, reason: PassageEnd) -> PassageEnded:
