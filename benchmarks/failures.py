@@ -28,8 +28,9 @@ from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding, hearing_settings, listening
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
 from pipeline.simulation.faults import afflict
+from pipeline.simulation.microphones import converted
 from pipeline.simulation.propagation import Floats
-from pipeline.simulation.scene import converted, drawn_label
+from pipeline.simulation.scene import drawn_label
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote, views_of
 from pipeline.training.learn import learn

@@ -28,7 +28,8 @@ from pipeline.health.measures import Measures
 from pipeline.health.usual import Usual, learn_usual
 from pipeline.service.assembly import Choices
 from pipeline.simulation import Site, draw_scene
-from pipeline.simulation.scene import converted, drawn_label
+from pipeline.simulation.microphones import converted
+from pipeline.simulation.scene import drawn_label
 from pipeline.simulation.weather import Weather
 from pipeline.stages import Chain, Health, Inspection, Measuring
 from pipeline.workers import LocalEngine

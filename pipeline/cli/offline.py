@@ -45,6 +45,9 @@ from pipeline.cli.app import (
 from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline.simulation.day_files import DayFiles
     from pipeline.simulation.scene import Site
 
 
@@ -76,7 +79,33 @@ def simulate(
             metavar="DIR", help="Real sounds in DIR/steps, DIR/hooves, DIR/noise, in place of synthetic ones."
         ),
     ] = None,
-    file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="wav or flac.")] = "wav",
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help="wav or flac; without it wav, with --day flac.", show_default=False
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            show_default=False,
+            help="Classes with commas, equally often: human, human_animal, animal, two_humans, vehicle, and, without "
+            "--day, nobody. Default: human and human_animal; with --day the five that can pass.",
+        ),
+    ] = None,
+    day: Annotated[
+        bool, typer.Option("--day", help="One continuous recording in which mostly nobody passes, as pieces by time.")
+    ] = False,
+    hours: Annotated[float, typer.Option(metavar="H", help="With --day: length.")] = 24.0,
+    start_hour: Annotated[float, typer.Option(metavar="H", help="With --day: time of day at the beginning.")] = 0.0,
+    passages: Annotated[float, typer.Option(metavar="N", help="With --day: mean number of passages in 24 h.")] = 40.0,
+    distractors: Annotated[
+        float, typer.Option(metavar="N", help="With --day: mean number of other sounds in 24 h.")
+    ] = 60.0,
+    piece_seconds: Annotated[
+        int, typer.Option(parser=at_least(15, 600, 3600), metavar="S", help="With --day: length of a file.")
+    ] = 600,
     jobs: Jobs = None,
     picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw the contact sheet.")] = True,
     restart: Annotated[
@@ -87,14 +116,18 @@ def simulate(
 
     Writes one file per recording with a channel per sensor, labels.csv (who passed), truth.csv (which
     sensor failed when, sensors counted from 1), simulation.json (all settings) and contact_sheet.png (both classes and
-    every fault to look at, also those not asked for). Faults: dead, flat, stuck, loud_bursts, clipping, hum, dc_drift,
+    every fault to look at, also those not asked for). With --day it writes one continuous recording instead, as FLAC
+    pieces named by time (about 170 MB per hour), labels.csv (passages, and nobody), passages.csv, distractors.csv,
+    truth.csv; --recordings and --seconds are not used then.
+
+    Faults: dead, flat, stuck, loud_bursts, clipping, hum, dc_drift,
     gain_loss, dropouts, spikes, polarity, crosstalk, swapped, stale, clock_drift, wind_roar. An interrupted run
     continues when started again with the same options.
     """
     with errors_for_people():
         from pipeline.service.console import plain_console
         from pipeline.simulation.dataset import Dataset, write_dataset
-        from pipeline.simulation.options import site_of
+        from pipeline.simulation.options import classes_of, day_files_of, site_of
 
         site = site_of(
             seed=seed,
@@ -111,8 +144,22 @@ def simulate(
         console = plain_console()
         if out.is_file():
             raise UsageError(f"{out} is a file; give a directory of its own")
+        if day:
+            files = day_files_of(
+                site,
+                hours=hours,
+                start_hour=start_hour,
+                passages=passages,
+                distractors=distractors,
+                classes=classes,
+                piece_seconds=piece_seconds,
+                file_format=file_format or "flac",
+            )
+            _simulate_day(files, out, jobs=jobs, restart=restart, console=console)
+            return
+        dataset = Dataset(site, recordings, file_format or "wav", classes_of(classes))
         with local_engine(jobs) as engine:
-            write_dataset(Dataset(site, recordings, file_format), out, engine=engine, restart=restart, console=console)
+            write_dataset(dataset, out, engine=engine, restart=restart, console=console)
         if site.clips:
             console.print(f"real sounds: {site.clips}", soft_wrap=True, highlight=False)
         told = f"written: {out}"
@@ -129,6 +176,15 @@ def _contact_sheet(site: Site, path: Path) -> str:
         return f"{path if path.exists() else write_contact_sheet(site, path)} to look at"
     except UsageError as error:
         return f"no contact sheet: {error}"
+
+
+def _simulate_day(files: DayFiles, out: Path, *, jobs: int | None, restart: bool, console: Console) -> None:
+    from pipeline.simulation.day_files import write_day
+
+    with local_engine(jobs) as engine:
+        write_day(files, out, engine=engine, restart=restart, console=console)
+    message = f"written: {out}; read it with --pattern '{files.pattern}'"
+    console.print(message, soft_wrap=True, highlight=False)
 
 
 @app.command()

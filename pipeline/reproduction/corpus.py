@@ -26,7 +26,7 @@ from pipeline.files import write_whole
 from pipeline.grid import Grid
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, FaultPlan, Site, record
 from pipeline.simulation.faults import Episode, Moment
-from pipeline.simulation.scene import converted
+from pipeline.simulation.microphones import converted
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.stages import Mfcc, Viewing, Windowing
 from pipeline.stages.features import LOWEST_HZ

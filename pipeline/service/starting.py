@@ -120,7 +120,7 @@ def _site(options: Mapping[str, Any]) -> Site:
 
 
 def _simulated(site: Site, number: int) -> Recording:
-    from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, record
+    from pipeline.simulation import HUMAN, HUMAN_WITH_ANIMAL, record
 
     return record(site, _UNHEARD + number, label=(HUMAN, HUMAN_WITH_ANIMAL)[number % 2])
 

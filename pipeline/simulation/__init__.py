@@ -1,9 +1,8 @@
 """A simulated array: who passes, how it sounds at every sensor, and what befalls the sensors."""
 
+from pipeline.simulation.day import Day
 from pipeline.simulation.faults import FAULTS, Episode, FaultPlan
 from pipeline.simulation.scene import (
-    HUMAN,
-    HUMAN_WITH_ANIMAL,
     Recording,
     Scene,
     Site,
@@ -11,11 +10,15 @@ from pipeline.simulation.scene import (
     draw_scene,
     record,
 )
+from pipeline.simulation.subjects import CLASSES, HUMAN, HUMAN_WITH_ANIMAL, NOBODY
 
 __all__ = [
+    "CLASSES",
     "FAULTS",
     "HUMAN",
     "HUMAN_WITH_ANIMAL",
+    "NOBODY",
+    "Day",
     "Episode",
     "FaultPlan",
     "Recording",

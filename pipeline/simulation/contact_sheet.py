@@ -11,7 +11,8 @@ import numpy as np
 from pipeline.events import Samples
 from pipeline.plotting import pyplot
 from pipeline.simulation.faults import FAULTS, NEED_A_PARTNER, Episode
-from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, array_positions, record
+from pipeline.simulation.scene import Site, array_positions, record
+from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL
 
 _SECONDS, _FAULT_SECONDS = 10.0, (3.0, 8.0)
 _COLUMNS = 4

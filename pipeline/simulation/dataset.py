@@ -21,20 +21,39 @@ from pipeline import __version__
 from pipeline.errors import UsageError
 from pipeline.files import write_whole
 from pipeline.simulation.faults import Episode
-from pipeline.simulation.scene import ANIMAL_SHARE, HUMAN, HUMAN_WITH_ANIMAL, Site, episodes_of, record
+from pipeline.simulation.scene import ANIMAL_SHARE, Site, episodes_of, record
+from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL
 from pipeline.workers import Engine, progress_bar
 
 FORMATS = ("wav", "flac")
 _MOST_RECORDINGS = 100_000
+_WRITTEN = (
+    "r[0-9]*.wav",
+    "r[0-9]*.flac",
+    "day[0-9]*_[0-9]*_[0-9]*.wav",
+    "day[0-9]*_[0-9]*_[0-9]*.flac",
+    "labels.csv",
+    "truth.csv",
+    "passages.csv",
+    "distractors.csv",
+    "contact_sheet.png",
+    "day.png",
+    "*.partial",
+)
+"""Names of all that a simulation writes, but for `simulation.json`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """So many recordings of a site, of which the published share shows a human leading an animal."""
+    """So many recordings of a site, of which the published share shows a human leading an animal.
+
+    If `classes` are given, all of them occur equally often instead.
+    """
 
     site: Site
     n_recordings: int
     format: str = "wav"
+    classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -50,6 +69,8 @@ class Dataset:
     def labels(self) -> list[str]:
         n_animals = round(self.n_recordings * ANIMAL_SHARE)
         order = np.random.default_rng([self.site.seed, self.n_recordings, 6]).permutation(self.n_recordings)
+        if self.classes is not None:
+            return [self.classes[place % len(self.classes)] for place in order]
         return [HUMAN_WITH_ANIMAL if place < n_animals else HUMAN for place in order]
 
     def name(self, number: int) -> str:
@@ -61,7 +82,7 @@ class Dataset:
     def as_dict(self) -> dict[str, Any]:
         """All that decides the bits."""
         site = self.site
-        return {
+        return ({} if self.classes is None else {"classes": list(self.classes)}) | {
             "gemmed": __version__,
             "recordings": self.n_recordings,
             "format": self.format,
@@ -80,7 +101,7 @@ class Dataset:
 
 def write_dataset(dataset: Dataset, out: Path, *, engine: Engine, restart: bool, console: Console) -> None:
     """Write what is missing of a dataset; recordings are there whole or not at all, tables when all of them are."""
-    _claim(dataset, out, restart=restart)
+    claim(out, dataset.as_dict(), restart=restart)
     missing = [number for number in range(dataset.n_recordings) if not _is_whole(dataset, out / dataset.file(number))]
     done = dataset.n_recordings - len(missing)
     if done and missing:
@@ -92,10 +113,10 @@ def write_dataset(dataset: Dataset, out: Path, *, engine: Engine, restart: bool,
         for _ in engine.finished(work, missing):
             progress.advance(bar)
     episodes = [episodes_of(dataset.site, number) for number in range(dataset.n_recordings)]
-    _write_table(
+    write_table(
         out / "labels.csv", ("recording", "start_seconds", "end_seconds", "label"), _label_rows(dataset, labels)
     )
-    _write_table(
+    write_table(
         out / "truth.csv",
         ("recording", "sensor", "start_seconds", "end_seconds", "fault"),
         _truth_rows(dataset, episodes),
@@ -114,9 +135,9 @@ def _is_whole(dataset: Dataset, path: Path) -> bool:
     return (found.frames, found.channels) == (dataset.site.length, len(dataset.site.sensors_m))
 
 
-def _claim(dataset: Dataset, out: Path, *, restart: bool) -> None:
-    """Make a directory that belongs to this dataset and no other."""
-    note, wanted = out / "simulation.json", dataset.as_dict()
+def claim(out: Path, wanted: dict[str, Any], *, restart: bool) -> None:
+    """Make a directory that belongs to the simulation with these settings and no other."""
+    note = out / "simulation.json"
     out.mkdir(parents=True, exist_ok=True)
     if not note.exists() and any(not path.name.endswith(".partial") for path in out.iterdir()):
         raise UsageError(f"{out} is not empty and holds no simulation; give a directory of its own")
@@ -129,7 +150,7 @@ def _claim(dataset: Dataset, out: Path, *, restart: bool) -> None:
 
 def _forget(out: Path) -> None:
     """Remove an earlier simulation, and nothing but what it wrote."""
-    for pattern in ("r[0-9]*.wav", "r[0-9]*.flac", "labels.csv", "truth.csv", "*.partial", "contact_sheet.png"):
+    for pattern in _WRITTEN:
         for path in out.glob(pattern):
             path.unlink()
 
@@ -163,7 +184,8 @@ def _write_recording(dataset: Dataset, out: Path, labels: Sequence[str], number:
     write_whole(out / dataset.file(number), encoded.getvalue())
 
 
-def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -188,7 +210,7 @@ def _summary(dataset: Dataset, labels: Sequence[str], episodes: Sequence[Sequenc
     """Recordings per label, and how long each fault lasts at each sensor."""
     site = dataset.site
     counted = Counter(labels)
-    what = ", ".join(f"{counted[label]} {label}" for label in (HUMAN, HUMAN_WITH_ANIMAL))
+    what = ", ".join(f"{counted[label]} {label}" for label in dataset.classes or (HUMAN, HUMAN_WITH_ANIMAL))
     table = Table(title=f"{dataset.n_recordings} recordings of {site.duration_seconds:g} s: {what}")
     table.add_column("fault, seconds")
     for sensor in range(len(site.sensors_m)):

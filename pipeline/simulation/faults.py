@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -28,6 +28,13 @@ class Moment:
     rate_hz: int
     severity: float
     rng: np.random.Generator
+    offset: int = 0
+    """Samples since the fault began, for a long fault that is made in parts."""
+
+    @property
+    def seconds(self) -> Floats:
+        """Times since the fault began."""
+        return np.arange(self.offset, self.offset + len(self.own)) / self.rate_hz
 
     def between(self, mild: float, severe: float) -> float:
         return mild + self.severity * (severe - mild)
@@ -65,7 +72,7 @@ def clipping(moment: Moment) -> Floats:
 
 def hum(moment: Moment) -> Floats:
     """Mains and its harmonics."""
-    t = np.arange(len(moment.own)) / moment.rate_hz
+    t = moment.seconds
     phases = moment.rng.uniform(0, 2 * np.pi, 5)
     mains = np.sum([np.sin(2 * np.pi * 50 * k * t + phase) / k for k, phase in enumerate(phases, start=1)], axis=0)
     humming: Floats = moment.own + moment.between(0.02, 0.3) * mains
@@ -75,7 +82,7 @@ def hum(moment: Moment) -> Floats:
 def dc_drift(moment: Moment) -> Floats:
     """The operating point wanders off within seconds."""
     sign = moment.rng.choice([-1.0, 1.0])
-    ramp = np.minimum(1, np.arange(len(moment.own)) / (4 * moment.rate_hz))
+    ramp = np.minimum(1, np.arange(moment.offset, moment.offset + len(moment.own)) / (4 * moment.rate_hz))
     drifting: Floats = moment.own + sign * moment.between(0.05, 0.5) * ramp
     return drifting
 
@@ -122,14 +129,14 @@ def stale(moment: Moment) -> Floats:
 def clock_drift(moment: Moment) -> Floats:
     """The sensor's clock runs fast, so its sound falls behind more and more."""
     slow = 1 - moment.between(0.002, 0.02)
-    return _interpolated(moment.own, slow * np.arange(len(moment.own), dtype=np.float64))
+    return interpolated(moment.own, slow * np.arange(len(moment.own), dtype=np.float64))
 
 
 def wind_roar(moment: Moment) -> Floats:
     """The windscreen is gone: one sensor drowns in low rumble."""
     smooth = np.hanning(max(moment.rate_hz // 60, 3))
     rumble = np.convolve(moment.rng.standard_normal(len(moment.own)), smooth)[: len(moment.own)]
-    swell = 1 + 0.5 * np.sin(2 * np.pi * 0.3 * np.arange(len(rumble)) / moment.rate_hz)
+    swell = 1 + 0.5 * np.sin(2 * np.pi * 0.3 * np.arange(moment.offset, moment.offset + len(rumble)) / moment.rate_hz)
     return moment.own + moment.between(0.03, 0.3) * swell * rumble / max(float(rumble.std()), 1e-12)
 
 
@@ -143,6 +150,7 @@ FAULTS: dict[str, Callable[[Moment], Floats]] = {
 
 
 NEED_A_PARTNER = ("crosstalk", "swapped")
+_DRAWN_ONCE = ("stuck", "hum", "dc_drift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,15 @@ class Episode:
     severity: float
     partner: int
     seed: tuple[int, ...]
+    offset: int = 0
+    """Samples since the fault began, if this is a later part of it."""
+
+    def part(self, start: int, stop: int) -> Episode:
+        """Return what lies between two samples, counted from the first of them."""
+        first, last = max(self.start, start), min(self.stop, stop)
+        # Noise differs from part to part; what a fault draws once, such as the value it is stuck at, stays.
+        seed = self.seed if self.fault in _DRAWN_ONCE else (*self.seed, first - self.start)
+        return replace(self, start=first - start, stop=last - start, offset=first - self.start, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +280,7 @@ def afflict(sound: Floats, episodes: Sequence[Episode], elsewhere: Callable[[], 
             rate_hz=rate_hz,
             severity=episode.severity,
             rng=np.random.default_rng(episode.seed),
+            offset=episode.offset,
         )
         faulty[episode.sensor, span] = FAULTS[episode.fault](moment)
     return faulty
@@ -284,7 +302,7 @@ def _at_random(moment: Moment, times_per_second: float) -> Mask:
     return hit
 
 
-def _interpolated(values: Floats, at: Floats) -> Floats:
+def interpolated(values: Floats, at: Floats) -> Floats:
     """Values between samples, by cubics through the four nearest."""
     first = np.floor(at).astype(int)
     x = at - first

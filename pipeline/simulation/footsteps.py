@@ -93,6 +93,13 @@ class Path:
         x, y = self.middle_m
         return float(x + along * cosine - aside_m * sine), float(y + along * sine + aside_m * cosine)
 
+    def places(self, seconds: Floats) -> Floats:
+        """Return the walker's positions at several times, (times, 2)."""
+        along = self.speed_m_per_s * (seconds - self.middle_seconds)
+        direction = np.array([np.cos(self.heading_rad), np.sin(self.heading_rad)])
+        positions: Floats = np.array(self.middle_m) + along[:, None] * direction
+        return positions
+
 
 @dataclass(frozen=True, slots=True)
 class Walker:
@@ -201,12 +208,13 @@ def footfalls(
         for moment, level in contacts:
             place = walker.path.place(moment, aside_m=aside)
             sounds.append(Sound(moment, place, (steps or contact)(replace(foot, level_db=level), rng, rate_hz)))
-    return sounds + _hoofbeats(walker, rng, duration_seconds, rate_hz, hooves or contact)
+    return sounds + hoofbeats(walker, rng, duration_seconds, rate_hz, hooves or contact)
 
 
-def _hoofbeats(
+def hoofbeats(
     walker: Walker, rng: np.random.Generator, duration_seconds: float, rate_hz: int, voice: Voice
 ) -> list[Sound]:
+    """Return the contacts of the animal alone; none if the walker has no animal."""
     if walker.animal is None:
         return []
     species = SPECIES[walker.animal]
@@ -235,7 +243,7 @@ def contact(foot: Foot, rng: np.random.Generator, rate_hz: int) -> Floats:
     t = np.arange(round(_STEP_SECONDS * rate_hz)) / rate_hz
     attack = 1 - np.exp(-t / 0.002)
     thump = np.sin(2 * np.pi * foot.resonance_hz * t) * np.exp(-t / foot.ringing_seconds)
-    noise = _band_noise(foot.noise_band_hz, rng, len(t), rate_hz) * _roughness(foot.grains_per_second, rng, t, rate_hz)
+    noise = band_noise(foot.noise_band_hz, rng, len(t), rate_hz) * _roughness(foot.grains_per_second, rng, t, rate_hz)
     noise *= attack * np.exp(-t / foot.noise_seconds) * 10 ** (foot.noise_db / 20)
     knock = np.sin(2 * np.pi * foot.knock_hz * t) * np.exp(-t / 0.006) * 10 ** (foot.noise_db / 20)
     pressure = attack * thump + 0.5 * noise + (0.8 * knock if foot.knock_hz < 0.45 * rate_hz else 0.0)
@@ -253,7 +261,7 @@ def _coloured(band_hz: tuple[float, float], shift: float) -> tuple[float, float]
     return band_hz[0] * float(np.exp(shift)), band_hz[1] * float(np.exp(shift))
 
 
-def _band_noise(band_hz: tuple[float, float], rng: np.random.Generator, length: int, rate_hz: int) -> Floats:
+def band_noise(band_hz: tuple[float, float], rng: np.random.Generator, length: int, rate_hz: int) -> Floats:
     """Noise of unit variance per band, falling off by 12 dB an octave outside."""
     from scipy.fft import irfft, rfft
 

@@ -1,4 +1,4 @@
-"""A site from what a user types."""
+"""Sites, classes and days from what a user types."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 from pipeline.errors import UsageError
 from pipeline.simulation.clips import Clips
+from pipeline.simulation.day import Day
+from pipeline.simulation.day_files import DayFiles
 from pipeline.simulation.faults import FaultPlan, parse_kinds
 from pipeline.simulation.scene import Site, array_positions
+from pipeline.simulation.subjects import CLASSES, NOBODY
 
 
 def site_of(
@@ -37,6 +40,47 @@ def site_of(
         faults=plan if kinds else None,
         clips=Clips(clips, rate_hz) if clips else None,
     )
+
+
+def day_files_of(
+    site: Site,
+    *,
+    hours: float,
+    start_hour: float,
+    passages: float,
+    distractors: float,
+    classes: str | None,
+    piece_seconds: int,
+    file_format: str,
+) -> DayFiles:
+    """Return a day at a site, as files; passages and distractors are mean numbers in 24 hours."""
+    if not 0 <= start_hour < 24:
+        raise UsageError(f"start hour {start_hour} must be at least 0 and below 24; for example 6")
+    named = classes_of(classes) or CLASSES
+    if NOBODY in named:
+        raise UsageError(f"class {NOBODY!r} cannot pass the array; leave it out, a day has plenty of it")
+    day = Day(
+        site,
+        hours=hours,
+        passages_per_day=passages,
+        distractors_per_day=distractors,
+        classes=named,
+        start_hour=start_hour,
+    )
+    return DayFiles(day, piece_seconds, file_format)
+
+
+def classes_of(text: str | None) -> tuple[str, ...] | None:
+    """Return the classes in a list with commas, None if there is no list."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    known = (*CLASSES, NOBODY)
+    wrong = [name for name in names if name not in known]
+    if wrong or not names or len(set(names)) < len(names):
+        problem = f"class {wrong[0]!r} is not known" if wrong else f"classes {text!r} must be different names"
+        raise UsageError(f"{problem}; choose some of {', '.join(known)}")
+    return names
 
 
 def _shares(text: str, n_sensors: int) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 
 REFERENCE_PA = 20e-6  # 0 dB
-_NEAREST_M = 0.5  # nobody treads on a microphone
+NEAREST_M = 0.5  # nobody treads on a microphone
 _MARGIN = 32  # samples on either side, where a delay by a fraction of a sample rings
 
 
@@ -61,7 +61,7 @@ def arrivals(sounds: list[Sound], sensors_m: Floats, *, length: int, rate_hz: in
 def _add(heard: Floats, sound: Sound, sensors_m: Floats, rate_hz: int, air: Air) -> None:
     from scipy.fft import irfft, next_fast_len, rfft
 
-    distance = np.maximum(np.linalg.norm(sensors_m - np.array(sound.place_m), axis=1), _NEAREST_M)
+    distance = np.maximum(np.linalg.norm(sensors_m - np.array(sound.place_m), axis=1), NEAREST_M)
     arrival = (sound.seconds + distance / air.speed_m_per_s) * rate_hz
     first = np.floor(arrival).astype(int)
     size = next_fast_len(len(sound.pressure) + 2 * _MARGIN, real=True)

@@ -11,19 +11,25 @@ import numpy as np
 from pipeline.errors import UsageError
 from pipeline.events import Samples
 from pipeline.grid import Grid
-from pipeline.simulation.clips import Clips, recorded
-from pipeline.simulation.faults import LSB, STEP_SECONDS, Episode, FaultPlan, afflict, draw_episodes
-from pipeline.simulation.footsteps import SURFACES, Voice, Walker, draw_walker, footfalls
+from pipeline.simulation.clips import Clips
+from pipeline.simulation.faults import STEP_SECONDS, Episode, FaultPlan, afflict, draw_episodes
+from pipeline.simulation.footsteps import SURFACES, Walker, footfalls
+from pipeline.simulation.microphones import FULL_SCALE_PA, SELF_NOISE_DB, converted, response
 from pipeline.simulation.propagation import REFERENCE_PA, Air, Floats, arrivals
+from pipeline.simulation.subjects import (
+    HUMAN,
+    HUMAN_WITH_ANIMAL,
+    NOBODY,
+    Subject,
+    draw_subject,
+    pressure_of,
+    voices,
+)
 from pipeline.simulation.weather import Weather, background, birds, draw_weather, wind_noise
 
-HUMAN, HUMAN_WITH_ANIMAL = "human", "human_animal"
 ANIMAL_SHARE = 66 / 150  # of the subjects of the published recordings
-FULL_SCALE_PA = 1.0  # 94 dB
-_LOWEST_HZ = 25.0
 _MOST_SAMPLES = 20_000_000
 _MOST_SENSORS = 64
-_SELF_NOISE_DB = 18.0
 
 
 def array_positions(n_sensors: int, spacing_m: float = 5.0) -> Floats:
@@ -68,6 +74,13 @@ class Site:
     def length(self) -> int:
         return round(self.duration_seconds * self.rate_hz)
 
+    @property
+    def gains(self) -> Floats:
+        """Return the factor by which each sensor is too loud or too quiet."""
+        off_db: Floats = self._chance(0, 5).normal(0, 1, len(self.sensors_m))
+        factors: Floats = 10 ** (off_db / 20)
+        return factors
+
     def _chance(self, number: int, purpose: int) -> np.random.Generator:
         """Every recording and purpose has a stream of its own: faults do not change the scene under them."""
         return np.random.default_rng([self.seed, number, purpose])
@@ -78,7 +91,8 @@ class Recording:
     """Sound as a 16-bit converter gives it, and the truth about it."""
 
     label: str
-    walker: Walker
+    walker: Walker | None
+    """The human in it, or the animal alone; None for a vehicle, or if nobody passes."""
     weather: Weather
     samples: Samples
     episodes: tuple[Episode, ...]
@@ -91,7 +105,7 @@ class Scene:
     site: Site
     number: int
     label: str
-    walker: Walker
+    walker: Walker | None
     weather: Weather
     sound: Floats
     """In parts of full scale."""
@@ -141,54 +155,59 @@ def _another(site: Site, number: int) -> Floats:
     return _clean(site, never, drawn_label(site, never))[2]
 
 
-def _clean(site: Site, number: int, label: str, weather: Weather | None = None) -> tuple[Walker, Weather, Floats]:
+def _clean(
+    site: Site, number: int, label: str, weather: Weather | None = None
+) -> tuple[Walker | None, Weather, Floats]:
     """Sound without faults, in parts of full scale."""
     rng = site._chance(number, 1)
-    walker = draw_walker(
-        rng,
-        animal=label == HUMAN_WITH_ANIMAL,
-        surface_name=site.surface,
-        duration_seconds=site.duration_seconds,
-    )
+    subject = _drawn_subject(site, label, rng)
     drawn = draw_weather(rng)
     weather = drawn if weather is None else weather
     air = Air(temperature_c=float(rng.uniform(0, 30)), humidity_percent=float(rng.uniform(30, 90)))
-    pressure = _pressure(site, walker, weather, air, site._chance(number, 2))
+    pressure = _pressure(site, subject, weather, air, site._chance(number, 2))
+    walker = subject.walkers[0] if subject is not None and subject.walkers else None
     return walker, weather, _sensed(pressure, site)
 
 
-def _pressure(site: Site, walker: Walker, weather: Weather, air: Air, rng: np.random.Generator) -> Floats:
+def _drawn_subject(site: Site, label: str, rng: np.random.Generator) -> Subject | None:
+    if label == NOBODY:
+        return None
+    return draw_subject(label, rng, surface_name=site.surface, duration_seconds=site.duration_seconds)
+
+
+def _pressure(site: Site, subject: Subject | None, weather: Weather, air: Air, rng: np.random.Generator) -> Floats:
     n_sensors, length, rate_hz, duration = len(site.sensors_m), site.length, site.rate_hz, site.duration_seconds
-    steps, hooves = _voices(site.clips, rng)
-    sounds = footfalls(walker, rng, duration_seconds=duration, rate_hz=rate_hz, steps=steps, hooves=hooves)
+    sounds, passing = [], None
+    if subject is not None and subject.label in (HUMAN, HUMAN_WITH_ANIMAL):
+        steps, hooves = voices(site.clips, rng)
+        (walker,) = subject.walkers
+        sounds += footfalls(walker, rng, duration_seconds=duration, rate_hz=rate_hz, steps=steps, hooves=hooves)
+    elif subject is not None:
+        passing = pressure_of(
+            subject,
+            rng,
+            sensors_m=site.sensors_m,
+            duration_seconds=duration,
+            length=length,
+            rate_hz=rate_hz,
+            air=air,
+            clips=site.clips,
+        )
     sounds += birds(weather, rng, duration_seconds=duration, rate_hz=rate_hz)
     sounds += site.clips.noises(rng, duration_seconds=duration) if site.clips else []
-    noise = REFERENCE_PA * 10 ** (_SELF_NOISE_DB / 20) * rng.standard_normal((n_sensors, length))
+    noise = REFERENCE_PA * 10 ** (SELF_NOISE_DB / 20) * rng.standard_normal((n_sensors, length))
     noise += wind_noise(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
     noise += background(weather, rng, n_sensors=n_sensors, length=length, rate_hz=rate_hz)
-    return noise + arrivals(sounds, site.sensors_m, length=length, rate_hz=rate_hz, air=air)
-
-
-def _voices(clips: Clips | None, rng: np.random.Generator) -> tuple[Voice | None, Voice | None]:
-    """How this walker and this animal sound, where recordings say so."""
-    if clips is None:
-        return None, None
-    steps, hooves = clips.voice("steps", rng), clips.voice("hooves", rng)
-    return recorded(steps) if steps else None, recorded(hooves) if hooves else None
+    heard = arrivals(sounds, site.sensors_m, length=length, rate_hz=rate_hz, air=air)
+    return noise + (heard if passing is None else heard + passing)
 
 
 def _sensed(pressure: Floats, site: Site) -> Floats:
     """What the microphones make of it, in parts of full scale: each with a gain of its own, and deaf to infrasound."""
     from scipy.fft import irfft, next_fast_len, rfft
 
-    gain = 10 ** (site._chance(0, 5).normal(0, 1, (len(pressure), 1)) / 20)
+    gain = site.gains[:, None]
     size = next_fast_len(pressure.shape[1], real=True)
-    ratio = 1j * np.arange(size // 2 + 1) * site.rate_hz / size / _LOWEST_HZ
-    response = ratio**2 / (1 + np.sqrt(2) * ratio + ratio**2)
-    sensed: Floats = irfft(rfft(pressure, n=size) * response * gain / FULL_SCALE_PA, n=size)[:, : pressure.shape[1]]
+    spectrum = rfft(pressure, n=size) * response(size, site.rate_hz) * gain / FULL_SCALE_PA
+    sensed: Floats = irfft(spectrum, n=size)[:, : pressure.shape[1]]
     return sensed
-
-
-def converted(sound: Floats) -> Samples:
-    """16 bits, clipped at full scale."""
-    return np.clip(np.rint(sound / LSB), -(2**15), 2**15 - 1).astype(np.float32) * np.float32(LSB)

@@ -39,14 +39,14 @@ def draw_weather(rng: np.random.Generator) -> Weather:
 def wind_noise(weather: Weather, rng: np.random.Generator, *, n_sensors: int, length: int, rate_hz: int) -> Floats:
     """Turbulence at every screen for itself: gusts are shared in part, the pressure is not."""
     speed = weather.wind_m_per_s
-    steady = _shaped(lambda f: _wind_density(f, speed, weather.windscreen_m), rng, n_sensors, length, rate_hz)
+    steady = _shaped(lambda f: wind_density(f, speed, weather.windscreen_m), rng, n_sensors, length, rate_hz)
     shared, own = _gusts(rng, 1, length, rate_hz), _gusts(rng, n_sensors, length, rate_hz)
     gust = np.clip(1 + 0.35 * (0.6 * shared + 0.8 * own), 0.1, None)
     noise: Floats = steady * gust**2 / np.sqrt(np.mean(gust**4))
     return noise
 
 
-def _wind_density(frequency_hz: Floats, speed: float, diameter_m: float) -> Floats:
+def wind_density(frequency_hz: Floats, speed: float, diameter_m: float) -> Floats:
     """Power density in Pa²/Hz of a screened microphone: a third-octave level of
     40 lg V - 23 lg (f D / V) + 15 dB, level below f D / V = 0.1."""
     reduced = np.maximum(frequency_hz * diameter_m / max(speed, 1e-3), 0.1)
@@ -71,10 +71,11 @@ def birds(weather: Weather, rng: np.random.Generator, *, duration_seconds: float
     """Chirps from trees around the array, by day."""
     if weather.night:
         return []
-    return [_chirp(rng, duration_seconds, rate_hz) for _ in range(rng.poisson(4))]
+    return [chirp(rng, duration_seconds, rate_hz) for _ in range(rng.poisson(4))]
 
 
-def _chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> Sound:
+def chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> Sound:
+    """Draw one call of a bird that begins within the duration."""
     t = np.arange(round(rng.uniform(0.08, 0.25) * rate_hz)) / rate_hz
     start_hz, end_hz = rng.uniform(2000, 5500, 2)
     length = len(t) / rate_hz

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.errors import SettingsError
 from pipeline.events import Block, RecordingStarted, Samples
 from pipeline.simulation import Recording, Site, record
-from pipeline.simulation.scene import converted
+from pipeline.simulation.microphones import converted
 from pipeline.sources._chunks import channel_names, require
 
 _FADE_SECONDS = 0.1
