@@ -51,6 +51,7 @@ _LOADED = (
     "pipeline.service.health_command",
     "pipeline.service.label_command",
     "pipeline.service.models_command",
+    "pipeline.service.passages_command",
     "pipeline.service.publish",
     "pipeline.service.replay_command",
     "pipeline.service.retrain",

@@ -315,7 +315,7 @@ def replay(
     config: Config = None,
     state: State = None,
 ) -> None:
-    """Decide about recorded sound; the same bytes every time.
+    """Decide about recorded sound, and show who went by in each recording; the same bytes every time.
 
     An interrupted replay continues when started again with the same options. Exit code 0: all was replayed; 3: some
     sound could not be used; 4: nothing could be decided; 5: with --verify, something is decided otherwise; 1: nothing
@@ -455,11 +455,12 @@ def evaluate(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
 ) -> None:
-    """Compare decisions with labels: confusion, accuracy, calibration, per sensor and fused.
+    """Compare decisions with labels: confusion, accuracy, calibration, per sensor and fused; and passages.
 
     Intervals take recordings as the independent units. Recordings that the model was trained on are judged by models
     that were trained without them, or left out. With the truth about the sensors, also how often failures are noticed
-    and sound segments refused.
+    and sound segments refused. Passages: how many labeled ones are found, how many false ones there are per hour of
+    background (labels nobody, background, noise, none, empty), errors of onset and end, and whether the class is right.
     """
     with errors_for_people():
         from pipeline.service.console import plain_console

@@ -15,13 +15,14 @@ from pipeline.files import write_whole
 from pipeline.service.assembly import Choices
 from pipeline.service.decisions import DecisionFile, read_events
 from pipeline.service.evaluate import collect, evaluation
+from pipeline.service.evaluate_passages import passage_evaluation, passage_tables
 from pipeline.service.evaluation_figure import write_evaluation_figure
 from pipeline.service.replay import Replay, replay
 from pipeline.service.tables import interval, warnings_of
 from pipeline.sources.files import find_recordings
-from pipeline.training.labels import read_labels
+from pipeline.training.labels import Labels, read_labels
 from pipeline.training.model import Model
-from pipeline.training.truth import read_truth
+from pipeline.training.truth import Truth, read_truth
 from pipeline.workers import Engine, progress_bar
 
 
@@ -44,12 +45,15 @@ def run_evaluation(
     out.mkdir(parents=True, exist_ok=True)
     decisions = _decisions(recordings, model, out, pattern, resample, engine, console)
     loaded = Model.load(model) if model else None
-    evidence = collect(read_events(decisions), known, loaded)
-    told = evaluation(evidence, failures)
-    _show(told, console)
+    scores = passage_evaluation(read_events(decisions), known)
+    told, alpha = _evaluated(decisions, known, loaded, failures, scores, console)
+    if scores is not None:
+        told["passages"] = scores
+        for table in passage_tables(scores):
+            console.print(table)
     troubles = [event for event in read_events(decisions) if event["type"] == "source_trouble"]
     notes = [f"{event['where']} {event['message']}" for event in troubles]
-    for note in notes + (warnings_of(loaded, evidence.alpha) if loaded else []):
+    for note in notes + (warnings_of(loaded, alpha) if loaded and alpha is not None else []):
         console.print(note, style="yellow", soft_wrap=True, highlight=False)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +64,27 @@ def run_evaluation(
         figure = f"no figure: {error}"
     written = [str(place) for place in (json_file, figure) if place]
     console.print(f"written: {', '.join(written)}", soft_wrap=True, highlight=False)
+
+
+def _evaluated(
+    decisions: Path,
+    labels: Labels,
+    model: Model | None,
+    failures: Truth | None,
+    scores: dict[str, Any] | None,
+    console: Console,
+) -> tuple[dict[str, Any], float | None]:
+    """Compare segments with labels, and show it; where only passages can be scored, say why."""
+    try:
+        evidence = collect(read_events(decisions), labels, model)
+    except UsageError as error:
+        if scores is None:
+            raise
+        console.print(f"segments are not scored: {error}", style="yellow", soft_wrap=True, highlight=False)
+        return {}, None
+    told = evaluation(evidence, failures)
+    _show(told, console)
+    return told, evidence.alpha
 
 
 def _decisions(

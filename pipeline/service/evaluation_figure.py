@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
 from pipeline.plotting import pyplot
+from pipeline.service.passage_figure import draw_confusion, draw_scores
 
+_MOST_COLUMNS = 4
 _FUSED, _SENSOR, _CLASS, _FAULT, _LINE = "#08306b", "#6baed6", "#238b45", "#b2182b", "#888888"
 
 
 def write_evaluation_figure(told: dict[str, Any], path: Path) -> Path:
-    """Confusion, accuracy per sensor and fused, calibration; with known truth also detection of failures."""
+    """Draw confusion, accuracy and calibration of segments; with known truth detection of failures; passages."""
     plt = pyplot()
-    n_columns = 4 if "anomalies" in told else 3
-    # A column of the confusion needs about 1.2 inches for its numbers.
+    panels = _panels(told)
+    n_columns = len(panels) if len(panels) <= _MOST_COLUMNS else -(-len(panels) // 2)
+    n_rows = -(-len(panels) // n_columns)
+    # A column of a confusion needs about 1.2 inches for its numbers.
     wider = 1.2 * max(0, len(told["classes"]) - 2)
     widths = [4.6 + wider, *[4.6] * (n_columns - 1)]
     height = 4.4 + 0.6 * max(0, len(told["classes"]) - 3)
-    figure, axes = plt.subplots(1, n_columns, figsize=(sum(widths), height), width_ratios=widths, layout="constrained")
-    _confusion(axes[0], told)
-    _accuracy(axes[1], told)
-    _calibration(axes[2], told)
-    if "anomalies" in told:
-        _anomalies(axes[3], told)
-    figure.suptitle(
-        f"{told['segments']} segments of {told['recordings']} recordings; bars and whiskers are 95 % intervals with "
-        "recordings as independent units"
+    size = (sum(widths), height * n_rows)
+    figure, axes = plt.subplots(
+        n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, width_ratios=widths
     )
+    for place, axis in enumerate(axes.flat):
+        if place < len(panels):
+            draw, found = panels[place]
+            draw(axis, found)
+        else:
+            axis.set_visible(False)
+    figure.suptitle(_title(told) if n_columns > 1 else fill(_title(told), 50))
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
+
+
+def _panels(told: dict[str, Any]) -> list[tuple[Callable[[Any, dict[str, Any]], None], dict[str, Any]]]:
+    panels: list[tuple[Callable[[Any, dict[str, Any]], None], dict[str, Any]]] = []
+    if "segments" in told:
+        panels += [(_confusion, told), (_accuracy, told), (_calibration, told)]
+    if "anomalies" in told:
+        panels.append((_anomalies, told))
+    if "passages" in told:
+        panels.append((draw_scores, told["passages"]))
+        if told["passages"]["matched"]:
+            panels.append((draw_confusion, told["passages"]))
+    return panels
+
+
+def _title(told: dict[str, Any]) -> str:
+    whiskers = "bars and whiskers are 95 % intervals with recordings as independent units"
+    if "segments" not in told:
+        return f"{told['passages']['recordings']} recordings; {whiskers}"
+    return f"{told['segments']} segments of {told['recordings']} recordings; {whiskers}"
 
 
 def _confusion(axes: Any, told: dict[str, Any]) -> None:

@@ -210,18 +210,22 @@ class Passages:
 
     def _go_on(self, opened: OpenPassage, segment: PassageSegment, evidence: float) -> list[object]:
         opened.pending.append(segment)
-        if segment.presence >= self._least:
-            for one in opened.pending:
-                self._add(opened, one)
-            opened.pending.clear()
         if evidence >= self._least:
             opened.last_somebody = segment.stop
+            self._take_pending(opened)
         elif segment.stop - opened.last_somebody >= self._quiet:
             return [self._end(segment.stop, PassageEnd.QUIET)]
         if segment.stop - opened.start > self._longest:
             self._is_blocked = True
             return [self._end(segment.stop, PassageEnd.BACKGROUND_CHANGED)]
         return self._updated(opened, segment)
+
+    def _take_pending(self, opened: OpenPassage) -> None:
+        """Add what has waited, up to the last segment with somebody."""
+        last = max((n for n, one in enumerate(opened.pending, start=1) if one.presence >= self._least), default=0)
+        for one in opened.pending[:last]:
+            self._add(opened, one)
+        del opened.pending[:last]
 
     def _updated(self, opened: OpenPassage, segment: PassageSegment) -> list[object]:
         label = verdict_of(opened.evidence, self._least_confidence).label
@@ -235,7 +239,9 @@ class Passages:
         ended = self._ended(self._open, sample, reason)
         self._open = None
         if reason is PassageEnd.QUIET:
-            self._past.clear()  # no segment is part of two passages
+            # No moment is part of two passages.
+            later = [one for one in self._past if one.start + self._edge >= ended.passage.stop]
+            self._past = deque(later, maxlen=_PAST_SEGMENTS)
         return ended
 
     def _ended(self, opened: OpenPassage, sample: int, reason: PassageEnd) -> PassageEnded:
