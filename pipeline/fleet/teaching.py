@@ -16,7 +16,7 @@ from rich.text import Text
 
 from pipeline.errors import UsageError
 from pipeline.fleet.labelling import Row, Taught
-from pipeline.service.tables import interval, percent
+from pipeline.service.tables import interval, listed, percent
 from pipeline.service.train import Lesson, Plan, learned, listen, require_new
 from pipeline.service.validation import by_unit, judged_by_others
 from pipeline.sources.files import Listing, Piece, Recording
@@ -198,7 +198,9 @@ def sites_table(model: Model) -> Table:
         table.add_row(Text(one["site"]), *counts, *shares, interval(one["accuracy"]), *left_out)
     names = ["accuracy", *["accuracy_of_strangers"] * strangers]
     for row in ("mean", "worst"):
-        table.add_row(row, *[""] * 5, *(Text(_summed_up(noted[name], row)) for name in names), style="bold")
+        table.add_row(
+            row, *[""] * (3 + len(classes)), *(Text(_summed_up(noted[name], row)) for name in names), style="bold"
+        )
     return table
 
 
@@ -215,9 +217,12 @@ def sites_warnings(model: Model) -> list[str]:
         heard = [name for name, count in one["segments"].items() if count]
         if not heard:
             told.append(f"nothing was learned at {one['site']}: no segment lies inside a label; label longer stretches")
-        elif len(heard) == 1:
-            told.append(f"at {one['site']} only {heard[0]} is labelled, so its figures say nothing of the other; label "
-                        "both")  # fmt: skip
+        elif len(heard) < len(one["segments"]):
+            others, all_of = ("the other", "both") if len(one["segments"]) == 2 else ("the others", "all classes")
+            told.append(
+                f"at {one['site']} only {listed(heard)} is labelled, so its figures say nothing of {others}; "
+                f"label {all_of}"
+            )
     if model.notes["sites"]["accuracy_of_strangers"] is not None:
         needed = [one["site"] for one in model.notes["sites"]["sites"] if one["accuracy_of_strangers"] is None]
         told += [f"without {site} there is too little to learn from; label more at other sites" for site in needed]

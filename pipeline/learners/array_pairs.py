@@ -92,7 +92,8 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
         self._judge_pairs([pair.judged(groups, label_folds, self.label_prior) for pair in pairs], pairs, groups)
         self.posterior_ = self.label_right_[:, None] * self.delivered_
         found = [pair.fitted(self.label_right_, present, folds) for pair in pairs]
-        self.width_, self.C_ = [one.tuning.width for one in found], [one.tuning.C for one in found]
+        self.width_: list[float] = [one.tuning.width for one in found]  # type: ignore[assignment]
+        self.C_: list[float] = [one.tuning.C for one in found]  # type: ignore[assignment]
         self.folds_ = folds
         self.discriminants_: list[PairwiseDiscriminants | None] = [  # type: ignore[assignment]
             _paired([one.discriminants[s] for one in found], pairs, len(self.classes_)) for s in range(X.shape[1])

@@ -65,6 +65,11 @@ class Discriminant:
     offset: float
     slopes: Floats
 
+    @property
+    def n_terms(self) -> int:
+        """Number of terms of the sum."""
+        return len(self.coefficients)
+
     def decision(self, X: Floats) -> Floats:
         if len(X) == 1 and self.kernel.name == "rbf":
             return np.array([self._rbf_sum(X[0]) + self.offset])
@@ -112,6 +117,11 @@ class PairwiseDiscriminants:
 
     pairs: tuple[Discriminant, ...]
     n_classes: int
+
+    @property
+    def n_terms(self) -> int:
+        """Number of terms of all discriminants together."""
+        return sum(one.n_terms for one in self.pairs)
 
     def decision(self, X: Floats) -> Floats:
         """Return the margins, (n_samples, n_pairs)."""

@@ -18,7 +18,7 @@ from pipeline.events import NoticeKind
 from pipeline.service.units import DURATION
 from pipeline.sinks.journal import Entry, Journal, utc
 from pipeline.sinks.retention import Worth, worth_keeping
-from pipeline.training.labels import NOBODY_WORDS
+from pipeline.training.labels import is_nobody
 
 _READ_AGAIN_SECONDS = 10.0
 _SLIP = 0.75
@@ -199,7 +199,7 @@ def check_word(journal: Journal, name: str, *, cure: str = "add --new") -> None:
     Before there is a model, it must only not look like a slip of what others said. A word for nobody always fits. The
     `cure` is how to insist.
     """
-    if name in NOBODY_WORDS:
+    if is_nobody(name):
         return
     classes = _column(journal, "SELECT DISTINCT value AS word FROM models, json_each(models.facts, '$.classes')")
     said = _column(journal, "SELECT DISTINCT label AS word FROM label_rows WHERE label IS NOT NULL AND NOT void")

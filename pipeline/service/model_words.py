@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.service.registry import Registered
-from pipeline.training.metrics import Judged
+from pipeline.training.metrics import Judged, likeliest
 from pipeline.training.model import Model
 
 
@@ -68,7 +68,12 @@ def _alone(facts: Mapping[str, Any], gate: Mapping[str, Any]) -> Iterator[Criter
     yield _criterion("Learned from sensors that delivered", found["sensors"], told)
     told = f"{facts['wrong_labels']:.0%} seem wrong, at most {limits['wrong_labels']:.0%}"
     yield _criterion("Labels that can be believed", found["labels"], told)
-    told = f"score {rate(gate['score'])} %, where chance has 50 %" if gate["score"] else "no passage was left out"
+    chance = 100 / max(len(facts.get("classes", ())), 2)
+    told = (
+        f"score {rate(gate['score'])} %, where chance has {chance:.2g} %"
+        if gate["score"]
+        else "no passage was left out"
+    )
     yield _criterion("Better than chance on passages it had not seen", found["chance"], told)
 
 
@@ -147,7 +152,7 @@ def agreement(models: Sequence[Model]) -> Iterator[str]:
     yield f"left-out decisions about {len(pairs)} segments of both: {same:.1%} the same"
     for s in range(min(one.n_sensors for one in models)):
         odds = [(a.sensor_log_odds[s], b.sensor_log_odds[s]) for a, b in pairs]
-        heard = [(x > 0) == (y > 0) for x, y in odds if x is not None and y is not None]
+        heard = [likeliest(x) == likeliest(y) for x, y in odds if x is not None and y is not None]
         if heard:
             yield f"sensor {s + 1} by itself: {sum(heard) / len(heard):.1%} of {len(heard)} the same"
 

@@ -119,5 +119,5 @@ def _refusals(model: Model) -> Table:
     for s, machine in enumerate(model.machines):
         counts = [str(int((model.memory.refusal[:, s] == reason).sum())) for reason in Refusal]
         share = f"{100 * model.notes['contamination'][s]:.1f}"
-        table.add_row(str(s + 1), share, *counts, "none" if machine is None else f"{len(machine.coefficients)} terms")
+        table.add_row(str(s + 1), share, *counts, "none" if machine is None else f"{machine.n_terms} terms")
     return table

@@ -4,10 +4,12 @@ What labelling a moment teaches is a product of three factors, each of which is 
 
     teaches = uncertainty * (1 + disagreement) * (1 + anomaly) / 4
 
-- uncertainty: 1 where both classes are equally likely or nobody had a say, 0 where the decision is certain; but never
-  below 0.05, for a decision may be certain and wrong;
-- disagreement: of the weight that the sensors have together, the part on the weaker side, twice, so that 1 is as much
-  for as against; or the share of sensors without which the decision would be another, if that is more;
+- uncertainty: 1 where all classes are equally likely or nobody had a say, 0 where the decision is certain; but never
+  below 0.05, for a decision may be certain and wrong. Of two classes it falls linearly with the probability of the
+  likelier one, of more it is the entropy of their probabilities in parts of the largest possible;
+- disagreement: of the weight that the sensors have together, the part that is not for the class with most weight, in
+  parts of the largest possible, so that 1 of two classes is as much for as against; or the share of sensors without
+  which the decision would be another, if that is more;
 - anomaly: the share of sensors that the screen refused, or 1 where an event was noticed.
 
 Disagreement and anomaly double it at most. Who only looks at what is uncertain never finds what is wrong with
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import numpy as np
@@ -66,33 +69,53 @@ def lesson(decision: Mapping[str, Any]) -> Lesson | None:
     if all(role in _UNHEARD for role in roles):
         return None
     return Lesson(
-        _uncertainty(decision["probability"]),
+        _uncertainty(decision),
         _disagreement(decision),
         round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS),
     )
 
 
-def _uncertainty(probability: float | None) -> float:
-    return 1.0 if probability is None else max(LEAST_UNCERTAINTY, round(2 - 2 * probability, _DIGITS))
+def _uncertainty(decision: Mapping[str, Any]) -> float:
+    probability = decision["probability"]
+    if probability is None:
+        return 1.0
+    shares = list((decision.get("probabilities") or {}).values())  # events of earlier versions have none
+    if len(shares) > 2:
+        entropy = -sum(share * log(share) for share in sorted(shares) if share > 0) / log(len(shares))
+        return max(LEAST_UNCERTAINTY, round(min(entropy, 1.0), _DIGITS))
+    return max(LEAST_UNCERTAINTY, round(2 - 2 * probability, _DIGITS))
 
 
 def _disagreement(decision: Mapping[str, Any]) -> float:
-    first, second = sides(decision)
+    found = sides(decision)
     weights = decision["weights"]
-    one, other = sum(weights[sensor - 1] for sensor in first), sum(weights[sensor - 1] for sensor in second)
-    divided = 2 * min(one, other) / (one + other) if one + other > 0 else 0.0
-    swayed = len(swaying(decision)) / max(len(first) + len(second), 1)
+    for_class = [sum(weights[sensor - 1] for sensor in sensors) for sensors in found]
+    total, most = sum(for_class), max(for_class)
+    largest = 1 - 1 / len(found)
+    divided = (total - most) / (largest * total) if total > 0 else 0.0
+    swayed = len(swaying(decision)) / max(sum(map(len, found)), 1)
     return round(max(divided, swayed), _DIGITS)
 
 
-def sides(decision: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-    """The sensors that had a say, counted from 1: those for the first class, and those for the second."""
+def sides(decision: Mapping[str, Any]) -> list[list[int]]:
+    """The sensors that had a say, counted from 1, by the class that they are for."""
+    shares = decision.get("sensor_probabilities") or []
+    n_classes = max((len(one) for one in shares if one), default=2)
     said = [
-        (sensor, odds)
-        for sensor, (role, odds) in enumerate(zip(decision["roles"], decision["log_odds"], strict=True), start=1)
-        if role == Role.USED and odds
+        (sensor, place)
+        for sensor, role in enumerate(decision["roles"], start=1)
+        if role == Role.USED
+        and (place := _leaning(decision["log_odds"][sensor - 1], shares[sensor - 1] if shares else None)) is not None
     ]
-    return [sensor for sensor, odds in said if odds < 0], [sensor for sensor, odds in said if odds > 0]
+    return [[sensor for sensor, place in said if place == code] for code in range(n_classes)]
+
+
+def _leaning(odds: float | None, shares: Mapping[str, float] | None) -> int | None:
+    """The place of the class that a sensor is for; None if it is for none."""
+    if odds is not None or shares is None:
+        return int(odds > 0) if odds else None
+    values = list(shares.values())
+    return values.index(max(values)) if values.count(max(values)) == 1 else None
 
 
 def swaying(decision: Mapping[str, Any]) -> list[int]:
@@ -197,9 +220,10 @@ def in_words(decision: Mapping[str, Any], classes: Sequence[str]) -> list[str]:
     sure = "" if probability is None else f", probability {probability:.2f}"
     why = f" ({decision['reason']})" if decision["reason"] else ""
     told = [f"{decision['label'] or 'undecided'}{why}{sure}"]
-    first, second = sides(decision)
-    if first and second and len(classes) == 2:
-        told.append(f"{named(first)} {_say(first)} {classes[0]}, {named(second)} {_say(second)} {classes[1]}")
+    found = sides(decision)
+    if sum(map(bool, found)) > 1 and len(classes) == len(found):
+        pairs = zip(found, classes, strict=True)
+        told.append(", ".join(f"{named(sensors)} {_say(sensors)} {name}" for sensors, name in pairs if sensors))
     if swayed := swaying(decision):
         told.append(f"without {named(swayed, 'or')} it would be decided otherwise")
     if refused := [n for n, role in enumerate(decision["roles"], start=1) if role == Role.ANOMALOUS]:

@@ -123,3 +123,36 @@ def test_without_anybody_to_predict_it_a_sensor_is_at_its_median():
     with_the_second_only = expectation.complete(X[3], np.array([False, True, True]))[0]
     assert (with_the_second_only == expectation.complete(X[3], np.array([False, True, False]))[0]).all()
     assert with_the_second_only.any()
+
+
+def test_two_classes_learn_the_same_dependence_either_way():
+    """Log-odds of the second class with signs, or of both classes with labels."""
+    log_odds, signs = opinions(0.4, n=2000)
+    both = np.stack([np.zeros_like(log_odds), log_odds], axis=2)
+    weights = np.ones_like(log_odds)
+    found = WeightedVotes.learn_classes(both, (signs > 0).astype(int), weights)
+    assert found.dependence == pytest.approx(WeightedVotes.learn(log_odds, signs, weights).dependence, abs=1e-9)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.8])
+def test_dependence_of_three_classes_is_the_correlation_of_their_evidence(correlation):
+    """Normal evidence about three means, equally correlated among sensors: its closed form is found from labels."""
+    rng, n, sensors, separation = np.random.default_rng(1), 20_000, 3, 1.2
+    truth = rng.integers(3, size=n)
+    means = separation * np.eye(3)
+    common = rng.normal(size=(n, 1, 3))
+    noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * rng.normal(size=(n, sensors, 3))
+    log_odds = (means[truth][:, None] + noise) @ means.T  # of each class, up to a constant
+    log_odds -= log_odds[:, :, :1]
+    found = WeightedVotes.learn_classes(log_odds, truth, np.ones((n, sensors)))
+    assert found.dependence == pytest.approx(correlation, abs=0.05)
+
+
+def test_each_class_is_fused_by_the_same_rule():
+    """Column after column, the first one 0; NaN has no say where it has no weight."""
+    votes = WeightedVotes(0.5)
+    log_odds = np.array([[0.0, 1.0, -2.0], [0.0, 3.0, 1.0], [np.nan] * 3])
+    weights = np.array([1.0, 0.5, 0.0])
+    expected = [0.0, *(votes.fused(log_odds[:, k], weights) for k in (1, 2))]
+    assert votes(log_odds, None, weights) == pytest.approx(expected)
+    assert votes(log_odds, None, weights)[1] == pytest.approx(2.5 / 1.25)

@@ -246,7 +246,8 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         ),
         (
             '[training]\nclasses = ["a", "a"]',
-            'line 2: training.classes = ["a", "a"] must be two different names; write for example ["person", "animal"]',
+            'line 2: training.classes = ["a", "a"] must be two or more different names; write for example '
+            '["person", "animal"]',
         ),
         (
             '[log]\nlevel = "loud"',

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from pipeline.errors import SettingsError
 from pipeline.events import Decision, Features, RecordingStarted, Role, Screened, Span, TrustChanged, Verdicts
@@ -262,3 +264,81 @@ def test_a_pair_that_departs_from_its_past_is_refused_and_bears_no_witness():
     screening.flush()
     (screened,) = screening.push(jumped)
     assert (screened.p_values == 0.5).all()
+
+
+def many_verdicts(log_odds, **masks) -> Verdicts:
+    """Of three classes: log-odds against the first, (sensors, 3)."""
+    p = np.ones(N)
+    screened = Screened(features(**masks), p, p, p, p, ~EVERYONE)
+    log_odds = np.asarray(log_odds, float)
+    return Verdicts(screened, np.zeros((N, 3)), log_odds - log_odds[:, :1])
+
+
+def decide_among(classes, given: Verdicts, **settings) -> Decision:
+    (decision,) = Fusion(classes, mean_vote, **settings).push(given)
+    return decision
+
+
+def test_of_several_classes_the_most_probable_is_decided_for():
+    """Probabilities are the softmax of the fused log-odds; there are no log-odds of a second class."""
+    log_odds = np.array([[0.0, 1.0, 0.5], [0, 2, -1], [0, 0, 1], [0, -1, 0.2]])
+    decision = decide_among(("a", "b", "c"), many_verdicts(log_odds))
+    expected = softmax(log_odds.sum(axis=0))
+    assert decision.outcome.probabilities == pytest.approx(expected)
+    assert decision.outcome.label == "b"
+    assert decision.outcome.probability == max(decision.outcome.probabilities)
+    assert decision.outcome.log_odds is None
+    assert decision.classes == ("a", "b", "c")
+    for s, outcome in enumerate(decision.without):
+        assert outcome.probabilities == pytest.approx(softmax(np.delete(log_odds, s, axis=0).sum(axis=0)))
+    assert decision.verdicts.probabilities()[1] == pytest.approx(softmax(log_odds[1]))
+
+
+def test_several_classes_may_be_too_close_to_call():
+    """The most probable one must reach the confidence, which no class does where two are as likely."""
+    close = many_verdicts([[0.0, 2, 2], [0, 2, 2], [0, 0, 0], [0, 0, 0]])
+    decision = decide_among(("a", "b", "c"), close)
+    assert (decision.outcome.label, decision.outcome.reason) == (None, "too close to call")
+    assert decision.outcome.probability == pytest.approx(decision.outcome.probabilities[1])
+    even = many_verdicts(np.zeros((N, 3)))
+    assert decide_among(("a", "b", "c"), even).outcome.probability == pytest.approx(1 / 3)
+    sure = many_verdicts([[0.0, 900, 0]] * N)
+    assert decide_among(("a", "b", "c"), sure).outcome.probabilities == pytest.approx((0, 1, 0), abs=1e-300)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_another_order_of_classes_decides_the_same(order):
+    """Names go with their columns."""
+    log_odds = np.array([[0.0, 1.0, 0.5], [0, 2, -1], [0, 0, 1], [0, -1, 0.2]])
+    names = ("a", "b", "c")
+    before = decide_among(names, many_verdicts(log_odds))
+    after = decide_among([names[k] for k in order], many_verdicts(log_odds[:, order]))
+    assert after.outcome.label == before.outcome.label
+    assert after.outcome.probabilities == pytest.approx([before.outcome.probabilities[k] for k in order])
+
+
+def test_two_classes_have_probabilities_that_mirror_each_other():
+    """That of the label is the probability, to the bit."""
+    for log_odds in (-2.5, 0.0, 2.5):
+        outcome = decide(verdicts(log_odds=[log_odds, 0, 0, 0]), least_confidence=0.5).outcome
+        assert outcome.probabilities[log_odds > 0] == outcome.probability
+        assert sum(outcome.probabilities) == pytest.approx(1)
+
+
+class Three:
+    """A classifier of three classes: a margin for each pair, and log-odds that are multiples of the first one."""
+
+    def decision(self, X):
+        return X.sum(axis=1, dtype=float)[:, None] * [1, 2, 3]
+
+    def class_log_odds(self, decision):
+        return decision[:, :1] * [0, 1, 2]
+
+
+def test_each_sensor_tells_all_classes_apart():
+    (screened,) = Screening(Odd(), Known()).push(features(present=[True, True, False, True]))
+    (given,) = Classification([Three(), None, Three(), Three()], 3).push(screened)
+    nothing = [np.nan] * 3
+    assert np.array_equal(given.margins, [[1, 2, 3], nothing, nothing, [13, 26, 39]], equal_nan=True)
+    assert np.array_equal(given.log_odds, [[0, 1, 2], nothing, nothing, [0, 13, 26]], equal_nan=True)
+    assert given.probabilities()[1] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -477,6 +478,30 @@ def test_a_label_is_doubted_if_all_sensors_contradict_it(log_odds, label, doubte
     out = stages.push(STARTED)
     for n in range(10):
         out += stages.push(decision(n * GRID.segment, log_odds))
+    judged = [fact for fact in out if isinstance(fact, AnomalyJudged)]
+    assert [fact.pattern for fact in judged] == [Pattern.DOUBTED_LABEL] * doubted
+
+
+@pytest.mark.parametrize(
+    ("log_odds", "label", "doubted"),
+    [
+        ([[0, 3, 9]] * 4, "a", True),
+        ([[0, 3, 9]] * 4, "b", True),
+        ([[0, 3, 9]] * 4, "c", False),
+        (
+            [[0, 3, 9], [0, 9, 3], [0, 3, 9], [0, 9, 3]],
+            "a",
+            True,
+        ),  # all are for another class, if not the same one most
+        ([[0, 9, 0], [0, -9, 9], [0, 9, 0], [0, 9, 0]], "a", False),  # one is against every other class of the others
+    ],
+)
+def test_a_label_of_several_classes_is_doubted_if_all_sensors_are_for_one_other(log_odds, label, doubted):
+    stages = Chain(Labelling({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), Doubting(("a", "b", "c")))
+    out = stages.push(STARTED)
+    for n in range(10):
+        two = decision(n * GRID.segment, [0.0] * 4)
+        out += stages.push(replace(two, verdicts=replace(two.verdicts, log_odds=np.array(log_odds, float))))
     judged = [fact for fact in out if isinstance(fact, AnomalyJudged)]
     assert [fact.pattern for fact in judged] == [Pattern.DOUBTED_LABEL] * doubted
 

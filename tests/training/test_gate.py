@@ -175,3 +175,51 @@ def test_other_classes_are_for_an_operator_to_decide():
         "it tells human and human_animal apart, the champion cat and dog: they cannot be compared; promote it by hand "
         "if that is meant"
     ]
+
+
+def of_three(right, *, wrong: int = 1) -> list[Judged]:
+    """Decisions about ten segments of each passage, of which so many are right; three classes take turns."""
+    found = []
+    for n, count in enumerate(right):
+        found += judged(f"p{n}", n % 3, [n % 3] * count + [(n + wrong) % 3] * (10 - count))
+    return found
+
+
+def three_classes(**facts):
+    found = model(**facts)
+    found.classes = ("cat", "dog", "human")
+    return found
+
+
+def test_no_decision_among_three_classes_counts_a_third():
+    """As guessing would."""
+    found = scores(judged("a", 2, [2, None, None, 0]), 3)
+    assert found == {("a", 2): pytest.approx((1 + 2 / 3) / 4)}
+
+
+def test_three_classes_are_compared_as_two_are():
+    """Passes as good, is refused if worse, and must beat chance, which is one third."""
+    gate = Gate()
+    assert gate.judge(three_classes(), of_three([9] * 15), three_classes(), of_three([9] * 15))["passed"]
+    worse = gate.judge(three_classes(), of_three([6] * 15), three_classes(), of_three([9] * 15))
+    assert worse["reasons"][0] == "its score is 0.300 below the champion's on 15 passages, more than 0.01"
+    guessing = gate.judge(three_classes(), of_three([3, 4, 3] * 5), None, [])
+    assert "no better than chance, 0.33; label more passages" in guessing["reasons"][0]
+    assert gate.judge(three_classes(), of_three([5] * 15), None, [])["passed"]
+
+
+def test_each_of_three_classes_counts_the_same():
+    """A loss in a rare class is a third of all, however many passages the others have."""
+    common = [one for n in range(20) for one in judged(f"c{n}", n % 2, [n % 2] * 10)]
+    rare = [one for n in range(3) for one in judged(f"r{n}", 2, [2] * 10)]
+    lost = [one for n in range(3) for one in judged(f"r{n}", 2, [0] * 3 + [2] * 7)]
+    found = Gate().judge(three_classes(), common + lost, three_classes(), common + rare)
+    assert found["compared"]["difference"]["value"] == pytest.approx(-0.3 / 3, abs=1e-6)
+
+
+def test_a_model_of_other_classes_is_not_compared():
+    found = Gate().judge(three_classes(), of_three([9] * 15), model(), [])
+    assert found["reasons"] == [
+        "it tells cat, dog and human apart, the champion human and human_animal: they cannot be compared; promote it "
+        "by hand if that is meant"
+    ]

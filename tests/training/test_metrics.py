@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from scipy.stats import binomtest, t
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss, precision_score, recall_score
 
-from pipeline.training.metrics import Judged, calibration, confusion, rate, summary, wilson
+from pipeline.training.metrics import (
+    Judged,
+    against_first,
+    by_class,
+    calibration,
+    confusion,
+    fused_log_odds,
+    rate,
+    summary,
+    wilson,
+)
 
 
 def judged(truth, label, log_odds, recording="r", sensor_log_odds=(1.0, None), p_values=(0.5, 0.005)) -> Judged:
@@ -109,3 +120,56 @@ def test_the_summary_speaks_of_sensors_and_of_all():
     assert found["sensors"][1]["accuracy"] == found["sensors"][1]["accuracy"] | {"value": 0.0, "segments": 2}
     assert found["sensors"][1]["refused"]["0.005"]["value"] == 0.5
     assert found["sensors"][0]["refused"]["0.05"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def four_classes(n: int = 400):
+    """Decisions among four classes by log-odds that are calibrated; none where the best is below 0.5."""
+    rng = np.random.default_rng(2)
+    log_odds = rng.normal(0, 1.5, (n, 4))
+    p = softmax(log_odds, axis=1)
+    truth = np.array([rng.choice(4, p=row) for row in p])
+    label = [int(row.argmax()) if row.max() > 0.5 else None for row in p]
+    cases = [
+        Judged(str(k % 40), k, int(truth[k]), label[k], tuple(log_odds[k] - log_odds[k, 0]), (None,), (0.5,))
+        for k in range(n)
+    ]
+    return cases, truth, label, p
+
+
+def test_figures_of_four_classes_are_those_of_scikit_learn():
+    """Confusion with a column for no decision, recall, precision, accuracy, log loss, and half of their Brier score."""
+    cases, truth, label, p = four_classes()
+    assert (
+        confusion(cases, 4)
+        == confusion_matrix(truth, [4 if one is None else one for one in label], labels=range(5))[:4].tolist()
+    )
+    found = summary(cases, "abcd")
+    assert found["accuracy_without_abstention"]["value"] == pytest.approx(np.mean(p.argmax(axis=1) == truth), abs=1e-6)
+    assert found["calibration"]["log_loss"] == pytest.approx(log_loss(truth, p), abs=1e-6)
+    brier = brier_score_loss(truth, p, labels=range(4), scale_by_half=True)
+    assert found["calibration"]["brier"] == pytest.approx(brier, abs=1e-6)
+    assert found["calibration"]["expected_error"] < 0.08
+    assert sum(one["right"]["segments"] for one in found["calibration"]["bins"]) == 400
+    named = [4 if one is None else one for one in label]
+    for score, name in ((recall_score, "recall"), (precision_score, "precision")):
+        theirs = score(truth, named, labels=range(4), average=None)
+        assert [one[name]["value"] for one in by_class(cases, "abcd")] == pytest.approx(theirs, abs=1e-6)
+
+
+def test_a_recording_of_several_classes_has_the_class_of_its_mean_log_odds():
+    rows = [(0.0, 3.0, 0.0), (0.0, -1.0, 1.5), (0.0, -1.0, 1.0)]
+    cases = [Judged("r", n, 2, None, one, (), ()) for n, one in enumerate(rows)]
+    assert summary(cases, "abc")["accuracy_by_recording"]["value"] == 1.0
+    cases = [Judged("r", n, 1, None, one, (), ()) for n, one in enumerate(rows)]
+    assert summary(cases, "abc")["accuracy_by_recording"]["value"] == 0.0
+
+
+def test_log_odds_come_from_what_is_known():
+    """Those of the second of two classes, or the probabilities of more, which may be rounded to 0."""
+    assert fused_log_odds(1.5, None) == (0.0, 1.5)
+    assert fused_log_odds(None, None) is None
+    assert fused_log_odds(None, (0.2, 0.8, 0.0)) == pytest.approx((0, np.log(4), np.log(5e-7 / 0.2)))
+    assert against_first(np.float64("nan")) is None
+    assert against_first(np.array([0.0, np.nan, np.nan])) is None
+    assert against_first(np.float64(2)) == (0.0, 2.0)
+    assert against_first(np.array([0.0, 1.0, 2.0])) == (0.0, 1.0, 2.0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import SourceError, UsageError
 from pipeline.events import Span, Views
+from pipeline.training.examples import NOBODY
 from pipeline.training.passages import Passage, Stretch
 from pipeline.training.store import ExampleStore, balanced
 
@@ -197,3 +198,30 @@ def test_files_of_a_writer_that_was_killed_are_cleared_away(tmp_path):
     (tmp_path / "examples" / "x.npz.123.partial").write_bytes(b"half")
     examples.update([passage(0, 300)], hear, segment=SEGMENT, labelled={"night"})
     assert [path.suffix for path in (tmp_path / "examples").iterdir()] == [".npz"]
+
+
+def test_any_number_of_classes_is_loaded_and_nobody_is_kept_apart(tmp_path):
+    """Labels become places among the classes; words for nobody one code of their own; other words are left out."""
+    held = store(tmp_path)
+    labels = ("dog", "human", "nobody", "cat", "Background", "owl")
+    wanted = [passage(1000 * n, 1000 * n + 200, label) for n, label in enumerate(labels)]
+    held.update(wanted, hear, segment=SEGMENT, labelled={"night"})
+    examples = held.load(("cat", "dog", "human"))
+    assert sorted(set(zip(examples.start // 1000, examples.label, strict=True))) == [
+        (0, 1), (1, 2), (2, NOBODY), (3, 0), (4, NOBODY),
+    ]  # fmt: skip
+    assert examples.classes == ("cat", "dog", "human")
+    assert len(examples.walkers()) == 9
+    assert len(examples.nobody()) == 6
+    with pytest.raises(UsageError, match="nothing is labelled 'x' or 'y' or 'z'; label some passages of each"):
+        held.load(("x", "y", "z"))
+
+
+def test_nobody_takes_no_room_from_the_classes(tmp_path):
+    """Each has all of the room that is given."""
+    held = store(tmp_path, most=10)
+    wanted = [passage(10_000 * n, 10_000 * n + 600, label) for n, label in enumerate(("dog", "human", "nobody"))]
+    held.update(wanted, hear, segment=SEGMENT, labelled={"night"})
+    examples = held.load(("dog", "human"))
+    assert len(examples.walkers()) == 10
+    assert len(examples.nobody()) == 10

@@ -82,6 +82,33 @@ def test_it_is_told_in_words():
     ]
 
 
+def of_three(*, probabilities, sensors, label="cat", **rest):
+    """A decision among three classes; each sensor is for the class at a place."""
+    names = ("cat", "dog", "human")
+    shares = [{name: 0.8 if place == own else 0.1 for place, name in enumerate(names)} for own in sensors]
+    return decision(label=label, probability=max(probabilities), log_odds=[None] * len(sensors), **rest) | {
+        "probabilities": dict(zip(names, probabilities, strict=True)),
+        "sensor_probabilities": shares,
+    }
+
+
+def test_the_factors_of_several_classes():
+    """Entropy in parts of the largest; weight that is not for the strongest class, in parts of the largest."""
+    assert lesson(of_three(probabilities=(1 / 3, 1 / 3, 1 / 3), sensors=(0, 0, 0, 0))).uncertainty == 1.0
+    assert lesson(of_three(probabilities=(1.0, 0.0, 0.0), sensors=(0, 0, 0, 0))).uncertainty == 0.05
+    halves = of_three(probabilities=(0.5, 0.5, 0.0), sensors=(0, 0, 1, 1))
+    assert lesson(halves).uncertainty == pytest.approx(np.log(2) / np.log(3))
+    assert lesson(halves).disagreement == pytest.approx(0.75)
+    apart = of_three(probabilities=(0.5, 0.3, 0.2), sensors=(0, 1, 2), roles=("used",) * 3)
+    assert lesson(apart).disagreement == pytest.approx(1.0)
+    assert lesson(of_three(probabilities=(0.9, 0.1, 0.0), sensors=(0, 0, 0, 0))).disagreement == 0.0
+
+
+def test_several_classes_are_told_in_words():
+    asked = of_three(probabilities=(0.4, 0.35, 0.25), sensors=(0, 2, 2, 0), label=None)
+    assert in_words(asked, ["cat", "dog", "human"])[1] == "sensors 1 and 4 say cat, sensors 2 and 3 say human"
+
+
 def moments(*rows):
     """Event, recording, begin, uncertainty; two seconds long."""
     return np.array([(event, rec, begin, begin + 2.0, value, 0.0, 0.0) for event, rec, begin, value in rows], MOMENTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -27,7 +28,8 @@ class Sensor(BaseModel):
     weight: float | None
     p_value: float | None = Field(description="How usual its sound is for it.")
     says: str | None = Field(description="The class it is for.")
-    log_odds: float | None = Field(description="Of the second class.")
+    probability: float | None = Field(default=None, description="Of that class, by this sensor alone.")
+    log_odds: float | None = Field(description="Of the second class; null if there are more than two.")
     without: str | None = Field(description="What would be decided without it.")
 
 
@@ -159,10 +161,15 @@ def _item(journal: Journal, question: Question) -> Item:
 def _decided(journal: Journal, event: dict[str, Any]) -> Decided:
     classes = classes_of(journal, event["model"])
 
-    def says(log_odds: float | None) -> str | None:
+    def says(log_odds: float | None, shares: Mapping[str, float] | None) -> str | None:
+        if log_odds is None and shares:
+            return max(shares, key=lambda name: shares[name])
         return classes[log_odds > 0] if log_odds and len(classes) == 2 else None
 
-    columns = zip(event["roles"], event["weights"], event["p_values"], event["log_odds"], event["without"], strict=True)
+    told = event.get("sensor_probabilities") or [None] * len(event["roles"])  # events of earlier versions have none
+    columns = zip(
+        event["roles"], event["weights"], event["p_values"], event["log_odds"], told, event["without"], strict=True
+    )
     return Decided(
         event=event["id"],
         time=event["time"],
@@ -176,11 +183,12 @@ def _decided(journal: Journal, event: dict[str, Any]) -> Decided:
                 role=role,
                 weight=weight,
                 p_value=p_value,
-                says=says(log_odds) if role == "used" else None,
+                says=says(log_odds, shares) if role == "used" else None,
+                probability=max(shares.values()) if shares else None,
                 log_odds=log_odds,
                 without=without["label"],
             )
-            for number, (role, weight, p_value, log_odds, without) in enumerate(columns, start=1)
+            for number, (role, weight, p_value, log_odds, shares, without) in enumerate(columns, start=1)
         ],
     )
 

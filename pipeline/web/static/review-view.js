@@ -103,7 +103,7 @@ export function sounds(item, { sought, alone, classes }) {
 
 function opinion(said, classes) {
   if (said.role !== "used") return el("small", { title: ROLES[said.role] }, SHORT[said.role] ?? said.role);
-  const probability = 1 / (1 + Math.exp(-Math.abs(said.log_odds)));
+  const probability = said.probability ?? 1 / (1 + Math.exp(-Math.abs(said.log_odds)));
   const which = classes.indexOf(said.says);
   return el("small", { title: `${ROLES.used}; p-value ${said.p_value ?? "none"}` },
     el("span", { class: which < 0 ? "" : `class-${which}` }, said.says ? `${words(said.says)} ${percent(probability)}` : "no opinion"),

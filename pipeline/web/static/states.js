@@ -28,6 +28,10 @@ export const ROLES = {
   anomalous: "not counted: the screen refuses what it delivered",
 };
 
-/** Which of the two classes a decision is for: 0 or 1; null if it is undecided. Log-odds are of the second. */
-export const side = (decision) => (decision.label === null ? null : decision.fused_log_odds > 0 ? 1 : 0);
+/** Whether a decision is for the first class (0) or for another one (1); null if it is undecided. Log-odds are of the second of two. */
+export const side = (decision) => {
+  if (decision.label === null) return null;
+  if (decision.fused_log_odds !== null || !decision.probabilities) return decision.fused_log_odds > 0 ? 1 : 0;
+  return Object.keys(decision.probabilities)[0] === decision.label ? 0 : 1;
+};
 export const sideColour = (decision) => (side(decision) === null ? "--undecided" : `--class-${side(decision)}`);

@@ -386,7 +386,7 @@ function ownWordDialog(say) {
   const dialog = el("dialog", { "aria-labelledby": "review-own" },
     el("h2", { id: "review-own" }, "What do you hear?"),
     el("form.stack", { method: "dialog", onsubmit: () => say(word.value.trim(), why.value.trim()) },
-      el("p.quiet", {}, "A word that no model knows yet is kept with its sound; models learn to tell apart the two classes only."),
+      el("p.quiet", {}, "A word that no model knows yet is kept with its sound; models learn their classes only (training.classes)."),
       el("label.field", {}, "Word", word), el("label.field", {}, "Why you think so", why),
       el("div.row", {}, el("button.primary", {}, "Label it"), el("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
   return Object.assign(dialog, { begin() { word.value = why.value = ""; dialog.showModal(); word.focus(); } });

@@ -336,7 +336,7 @@ const LEGEND = [
   ["sound-kept", "sound kept"], ["sound-removed", "sound no longer kept"], ["event_noticed", "◆ event"], ["fault_suspected", "▲ fault"],
 ];
 const legend = (classes = []) => {
-  const named = { "side-0": classes[0] && `${words(classes[0])} (up)`, "side-1": classes[1] && `${words(classes[1])} (down)` };
+  const named = { "side-0": classes[0] && `${words(classes[0])} (up)`, "side-1": classes[1] && `${classes.slice(1).map(words).join(", ")} (down)` };
   return LEGEND.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), named[kind] ?? text));
 };
 
