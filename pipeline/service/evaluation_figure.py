@@ -22,10 +22,11 @@ def write_evaluation_figure(told: dict[str, Any], path: Path) -> Path:
     panels = _panels(told)
     n_columns = len(panels) if len(panels) <= _MOST_COLUMNS else -(-len(panels) // 2)
     n_rows = -(-len(panels) // n_columns)
+    n_classes = len(told.get("classes", ()))
     # A column of a confusion needs about 1.2 inches for its numbers.
-    wider = 1.2 * max(0, len(told["classes"]) - 2)
+    wider = 1.2 * max(0, n_classes - 2)
     widths = [4.6 + wider, *[4.6] * (n_columns - 1)]
-    height = 4.4 + 0.6 * max(0, len(told["classes"]) - 3)
+    height = 4.4 + 0.6 * max(0, n_classes - 3)
     size = (sum(widths), height * n_rows)
     figure, axes = plt.subplots(
         n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, width_ratios=widths

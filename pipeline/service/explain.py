@@ -221,7 +221,7 @@ class Explained:
 
     @cached_property
     def _analyzed(self) -> tuple[Cepstra, Views]:
-        *before, viewing = listening(self.model.grid, self.model.settings)
+        *before, viewing, _ = listening(self.model.grid, self.model.settings)
         # The segment begins at a multiple of the hop, so its frames are those of a recording that begins with it.
         block = Block(0, self.samples.copy(), self.decision.features.present.copy())
         (cepstra,) = Chain(*before).push(block)

@@ -11,7 +11,7 @@ from pipeline.events import Samples, Views
 from pipeline.grid import Grid
 
 _SECONDS = 120.0
-_EVERY_SECONDS = 4.0
+_EVERY_SECONDS = 5.0
 
 
 class Background:
@@ -26,7 +26,8 @@ class Background:
 
     def __init__(self, grid: Grid) -> None:
         self._every = round(_EVERY_SECONDS * grid.rate_hz)
-        self._rate_hz = grid.rate_hz
+        self._next = 0
+        self._seconds = 0.0
         self.flush()
 
     def push(self, views: Views, /) -> list[object]:
@@ -40,8 +41,7 @@ class Background:
     def flush(self) -> list[object]:
         self._past: deque[Samples] = deque(maxlen=round(_SECONDS / _EVERY_SECONDS))
         self._median = np.empty((0, 0), np.float32)
-        self._next: int = 0
-        self._seconds: float = 0.0
+        self._next, self._seconds = 0, 0.0
         return []
 
 

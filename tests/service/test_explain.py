@@ -38,7 +38,7 @@ GRID = Grid(rate_hz=8000)
 
 def levels(samples: np.ndarray) -> np.ndarray:
     """The course of c0 over the frames of a segment."""
-    *before, _ = listening(GRID, hearing_settings(GRID))
+    *before, _, _ = listening(GRID, hearing_settings(GRID))
     (cepstra,) = Chain(*before).push(Block(0, samples.astype(np.float32), np.ones(len(samples), np.bool_)))
     assert isinstance(cepstra, Cepstra)
     return cepstra.values[:, :, 0]
