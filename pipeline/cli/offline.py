@@ -107,7 +107,9 @@ def simulate(
         int, typer.Option(parser=at_least(15, 600, 3600), metavar="S", help="With --day: length of a file.")
     ] = 600,
     jobs: Jobs = None,
-    picture: Annotated[bool, typer.Option("--picture/--no-picture", help="Draw the contact sheet.")] = True,
+    picture: Annotated[
+        bool, typer.Option("--picture/--no-picture", help="Draw the contact sheet, or with --day the timeline.")
+    ] = True,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an earlier simulation in the same place.")
     ] = False,
@@ -118,7 +120,7 @@ def simulate(
     sensor failed when, sensors counted from 1), simulation.json (all settings) and contact_sheet.png (both classes and
     every fault to look at, also those not asked for). With --day it writes one continuous recording instead, as FLAC
     pieces named by time (about 170 MB per hour), labels.csv (passages, and nobody), passages.csv, distractors.csv,
-    truth.csv; --recordings and --seconds are not used then.
+    truth.csv and day.png; --recordings and --seconds are not used then.
 
     Faults: dead, flat, stuck, loud_bursts, clipping, hum, dc_drift,
     gain_loss, dropouts, spikes, polarity, crosstalk, swapped, stale, clock_drift, wind_roar. An interrupted run
@@ -155,7 +157,7 @@ def simulate(
                 piece_seconds=piece_seconds,
                 file_format=file_format or "flac",
             )
-            _simulate_day(files, out, jobs=jobs, restart=restart, console=console)
+            _simulate_day(files, out, jobs=jobs, restart=restart, picture=picture, console=console)
             return
         dataset = Dataset(site, recordings, file_format or "wav", classes_of(classes))
         with local_engine(jobs) as engine:
@@ -178,12 +180,20 @@ def _contact_sheet(site: Site, path: Path) -> str:
         return f"no contact sheet: {error}"
 
 
-def _simulate_day(files: DayFiles, out: Path, *, jobs: int | None, restart: bool, console: Console) -> None:
+def _simulate_day(
+    files: DayFiles, out: Path, *, jobs: int | None, restart: bool, picture: bool, console: Console
+) -> None:
     from pipeline.simulation.day_files import write_day
+    from pipeline.simulation.day_picture import write_day_picture
 
     with local_engine(jobs) as engine:
-        write_day(files, out, engine=engine, restart=restart, console=console)
+        truth = write_day(files, out, engine=engine, restart=restart, console=console)
     message = f"written: {out}; read it with --pattern '{files.pattern}'"
+    if picture:
+        try:
+            message += f"; timeline: {write_day_picture(files, truth, out)}"
+        except UsageError as error:
+            message += f"; no timeline: {error}"
     console.print(message, soft_wrap=True, highlight=False)
 
 

@@ -11,8 +11,11 @@ from pipeline.service.live import Door, Patience
 
 if TYPE_CHECKING:
     from pipeline.service.streamed import StreamedArray
+    from pipeline.simulation import Day, Site
 
 _BLOCK_SECONDS = 0.1
+_START_HOUR, _FIRST_PASSAGE_SECONDS = 7.0, 5.0
+"""Of a simulated day."""
 _TICK_SECONDS = 1.0
 """A folder is asked at least so often whether to stop."""
 
@@ -103,14 +106,28 @@ def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Doo
         from pipeline.simulation.options import site_of
         from pipeline.sources.simulated import SimulatedSource
 
+        site = site_of(**simulated_site(settings))
         return SimulatedSource(
-            site_of(**simulated_site(settings)),
+            site if source.scene == "walks" else _day(site, source),
             seconds=source.seconds,
             block_samples=_block_samples(settings),
             speed=source.speed or None,
         )
 
     return Door(name="simulated array", open=open_source, again=False)
+
+
+def _day(site: Site, source: chosen.SimulatedSource) -> Day:
+    """A day that begins in the morning, with somebody about to pass."""
+    from pipeline.simulation import Day
+
+    return Day(
+        site,
+        passages_per_day=24 * source.passages_per_hour,
+        distractors_per_day=24 * source.distractors_per_hour,
+        start_hour=_START_HOUR,
+        first_passage_seconds=_FIRST_PASSAGE_SECONDS,
+    )
 
 
 def source_name(settings: chosen.Settings) -> str:

@@ -46,6 +46,8 @@ Overload: TypeAlias = Literal["drop_oldest", "wait"]
 _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
 _NOW_TABLES = {"labels", "training", "web", "mqtt", "webhook"}
 _NEXT_RECORDING_TABLES = {"decisions"}
+MOST_PASSAGES_PER_HOUR = 40.0
+"""Each may take a minute, and there is nobody for 20 s after it."""
 _BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _LOG_PORTS = {"nats": 4222, "tls": 4222}
 _WEB_PORTS = {"http": 80, "https": 443}
@@ -248,9 +250,15 @@ class _AnySource(Table):
 
 
 class SimulatedSource(_AnySource):
-    """A simulated array with failing sensors; `speed` is in times real time, 0 is as fast as possible."""
+    """A simulated array with failing sensors; `speed` is in times real time, 0 is as fast as possible.
+
+    The scene is a day in which mostly nobody is there, or walks: somebody passes all the time.
+    """
 
     kind: Literal["simulated"] = "simulated"
+    scene: Literal["day", "walks"] = "day"
+    passages_per_hour: Annotated[float, Field(ge=0, le=MOST_PASSAGES_PER_HOUR)] = 40.0
+    distractors_per_hour: Annotated[float, Field(ge=0, le=600)] = 12.0
     seed: Annotated[int, Field(ge=0)] = 1
     faults: Text = "all"
     fault_share: Share = 0.1

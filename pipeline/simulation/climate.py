@@ -319,7 +319,8 @@ def _spectrum(purpose: int, tilt: float, size: int, rate_hz: int) -> NDArray[np.
     density = _DENSITIES[purpose](frequency, tilt) * np.abs(response(size, rate_hz)) ** 2
     gain = np.sqrt(density * rate_hz * size / 4)
     gain[0] = gain[-1] = 0.0
-    return gain.astype(np.float32)
+    amplitudes: NDArray[np.float32] = gain.astype(np.float32)
+    return amplitudes
 
 
 def _between_seconds(values: Floats, rate_hz: int) -> Samples:

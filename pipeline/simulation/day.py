@@ -43,7 +43,7 @@ _LAST_SECONDS = 10.0  # of a day, without passages
 _FRAME_SECONDS, _SMOOTH_FRAMES = 0.25, 4
 _MOST_HOURS = 744.0
 _FULLEST = 0.9  # share of the time that passages and the gaps after them may take
-_REMEMBERED = 3  # sounds that cross a border, until the piece behind it is made
+_REMEMBERED = 2  # sounds that cross a border, until the piece behind it is made
 _STREAM = 42
 _ARRIVALS, _SUBJECT, _VOICE, _DISTRACTORS, _NOISE, _FAULTS, _AIR = range(1, 8)
 
@@ -222,9 +222,8 @@ class Day:
         for passage in self.passages:
             if passage.start_seconds < start + PIECE_SECONDS and passage.end_seconds + _TAIL_SECONDS > start:
                 self._mix(sound, number, passage.start_seconds, ("passage", passage.number), self.passage_sound)
-        for distractor in self.distractors:
+        for place, distractor in enumerate(self.distractors):
             if distractor.start_seconds < start + PIECE_SECONDS and distractor.end_seconds > start:
-                place = self.distractors.index(distractor)
                 self._mix(sound, number, distractor.start_seconds, ("distractor", place), self.distractor_sound)
         return sound
 
@@ -250,10 +249,10 @@ class Day:
             air=self._air,
             clips=self.site.clips,
         )
-        edge = _EDGE_SECONDS * rate_hz
-        place = np.arange(pressure.shape[1])
-        nearest = np.minimum(place, place[::-1])
-        pressure *= np.sin(np.pi / 2 * np.minimum(1, nearest / edge)) ** 2
+        edge = round(_EDGE_SECONDS * rate_hz)
+        rise = np.sin(np.pi / 2 / edge * np.arange(edge)) ** 2
+        pressure[:, :edge] *= rise
+        pressure[:, -edge:] *= rise[::-1]
         return self._sensed(pressure)
 
     def distractor_sound(self, number: int) -> Samples:

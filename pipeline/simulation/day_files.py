@@ -167,14 +167,18 @@ def _done(files: DayFiles, out: Path, task: tuple[str, int]) -> PassageTruth | f
 
 
 def _is_whole(files: DayFiles, out: Path, number: int) -> bool:
+    """Whether a file is there with its last sample; the header of FLAC tells a length that may not be there."""
     import soundfile
 
+    start, stop = files.span(number)
     try:
-        found = soundfile.info(out / files.file(number))
+        with soundfile.SoundFile(out / files.file(number)) as file:
+            if (file.frames, file.channels) != (stop - start, len(files.day.site.sensors_m)):
+                return False
+            file.seek(file.frames - 1)
+            return len(file.read(1)) == 1
     except soundfile.SoundFileError:
         return False
-    start, stop = files.span(number)
-    return (found.frames, found.channels) == (stop - start, len(files.day.site.sensors_m))
 
 
 def _write_file(files: DayFiles, out: Path, number: int) -> None:

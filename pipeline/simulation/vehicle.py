@@ -13,6 +13,7 @@ from pipeline.simulation.propagation import NEAREST_M, REFERENCE_PA, Air, Floats
 _LEAD_SECONDS = 1.0  # emitted before the passage begins, so that its delayed start is not cut
 _TABLE = 4096  # points of one engine cycle
 _ORDERS = 12
+_PART = 65_536
 _KNOT_SECONDS = 0.2  # of what wanders: engine speed and load
 
 
@@ -52,17 +53,19 @@ def drive_by(
     emitted = _emission(vehicle, rng, length + round(_LEAD_SECONDS * rate_hz), rate_hz)
     heard = np.empty((len(sensors_m), length))
     for row, sensor in zip(heard, sensors_m, strict=True):
-        at, distance = _emission_times(path, sensor, length, rate_hz, air)
-        row[:] = interpolated(emitted, (at + _LEAD_SECONDS) * rate_hz) / distance
+        for start in range(0, length, _PART):  # the temporary arrays of a minute would be large
+            part = row[start : start + _PART]
+            samples = np.arange(start, start + len(part))
+            at, distance = _emission_times(path, sensor, samples / rate_hz, air)
+            part[:] = interpolated(emitted, (at + _LEAD_SECONDS) * rate_hz) / distance
     return heard
 
 
-def _emission_times(path: Path, sensor: Floats, length: int, rate_hz: int, air: Air) -> tuple[Floats, Floats]:
-    """For every sample at a sensor: when its sound was emitted, and from how far away."""
-    knots = np.arange(-_LEAD_SECONDS, length / rate_hz + 0.05, 0.05)
+def _emission_times(path: Path, sensor: Floats, seconds: Floats, air: Air) -> tuple[Floats, Floats]:
+    """For times at a sensor: when the sound was emitted that arrives then, and from how far away."""
+    knots = np.arange(np.floor(seconds[0]) - _LEAD_SECONDS, seconds[-1] + 0.05, 0.05)
     distance = np.maximum(np.hypot(*(path.places(knots) - sensor).T), NEAREST_M)
     arrival = knots + distance / air.speed_m_per_s
-    seconds = np.arange(length) / rate_hz
     return np.interp(seconds, arrival, knots), np.interp(seconds, arrival, distance)
 
 

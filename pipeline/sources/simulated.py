@@ -1,9 +1,10 @@
-"""A simulated array that never falls silent."""
+"""A simulated array as an endless stream: a day in which now and then somebody passes, or walk after walk."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Self
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from pipeline.errors import SettingsError
 from pipeline.events import Block, RecordingStarted, Samples
-from pipeline.simulation import Recording, Site, record
+from pipeline.simulation import Day, Recording, Site, record
 from pipeline.simulation.microphones import converted
 from pipeline.sources._chunks import channel_names, require
 
@@ -19,15 +20,16 @@ _FADE_SECONDS = 0.1
 
 
 class SimulatedSource:
-    """Plays the recordings of a site one after the other as one stream, each faded into the next.
+    """Plays a day and the days after it, or the recordings of a site one after the other, each faded into the next.
 
-    It ends after `seconds`, or never. The same site gives the same stream, however it is cut; `scene` tells the truth
-    about any part of it. With a `speed`, sound comes no faster than so many times real time.
+    It ends after `seconds`, or never. The same day or site gives the same stream, however it is cut. The truth about
+    it is in `Day.passages` and `Day.truth`, or in `scene`. With a `speed`, sound comes no faster than `speed` times
+    real time.
     """
 
     def __init__(
         self,
-        site: Site,
+        scene: Day | Site,
         *,
         seconds: float | None = None,
         recording: str = "simulated",
@@ -36,8 +38,10 @@ class SimulatedSource:
     ) -> None:
         require("block_samples", block_samples, least=1)
         require("seconds", seconds, least=0)
+        self._day = scene if isinstance(scene, Day) else None
+        site = scene.site if isinstance(scene, Day) else scene
         self._fade = round(_FADE_SECONDS * site.rate_hz)
-        if site.length <= 2 * self._fade:
+        if self._day is None and site.length <= 2 * self._fade:
             raise SettingsError(
                 f"duration_seconds={site.duration_seconds} must be above {2 * _FADE_SECONDS}; lengthen the scenes"
             )
@@ -58,7 +62,7 @@ class SimulatedSource:
         return self._facts
 
     def scene(self, number: int) -> tuple[int, Recording]:
-        """The sample at which scene `number` begins to be heard, and the recording with its truth."""
+        """The sample at which recording `number` of a site begins to be heard, and the recording with its truth."""
         return number * (self._site.length - self._fade), record(self._site, number)
 
     def _play(self) -> Generator[object, None, None]:
@@ -66,7 +70,7 @@ class SimulatedSource:
         yield RecordingStarted(self._recording, self._site.rate_hz, sensors)
         everyone = np.ones(len(sensors), np.bool_)
         position, begun_at = 0, time.monotonic()
-        for sound in self._sound():
+        for sound in self._walks() if self._day is None else _days(self._day):
             for start in range(0, sound.shape[1], self._block_samples):
                 left = None if self._length is None else self._length - position
                 if left == 0:
@@ -78,7 +82,7 @@ class SimulatedSource:
                     time.sleep(max(0.0, due_at - time.monotonic()))
                 yield Block(position - samples.shape[1], samples, everyone)
 
-    def _sound(self) -> Iterator[Samples]:
+    def _walks(self) -> Iterator[Samples]:
         """Scene after scene, the end of each mixed into the beginning of the next at constant power."""
         rise = np.sin(np.linspace(0, np.pi / 2, self._fade))
         tail: Samples | None = None
@@ -89,3 +93,11 @@ class SimulatedSource:
                 begin = converted((begin * rise + tail * rise[::-1]).astype(np.float64))
             tail = samples[:, -self._fade :]
             yield np.concatenate([begin, samples[:, self._fade : -self._fade]], axis=1)
+
+
+def _days(day: Day) -> Iterator[Samples]:
+    """Piece after piece of a day, and of all that follow."""
+    for number in count(day.number):
+        today = replace(day, number=number)
+        for piece in range(today.n_pieces):
+            yield today.piece(piece)

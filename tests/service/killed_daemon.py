@@ -50,6 +50,7 @@ rate = "{rate_hz} Hz"
 
 [source]
 kind = "simulated"
+scene = "walks"
 speed = {speed}
 
 [storage]

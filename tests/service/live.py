@@ -21,6 +21,8 @@ from tests.conftest import TIMEOUT
 from tests.forked import started
 
 Event = dict[str, Any]
+WALKS = 'kind = "simulated"\nscene = "walks"'
+"""A simulated source in which somebody passes all the time."""
 
 
 def settings(

@@ -19,7 +19,7 @@ from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.jsonl import EVENT_TYPES
 from tests.conftest import eventually
 from tests.forked import Process, is_stopped
-from tests.service.live import Running, settings
+from tests.service.live import WALKS, Running, settings
 from tests.sinks.broker import TIMEOUT, Mosquitto, Subscriber
 from tests.sinks.receiver import serving
 
@@ -211,8 +211,7 @@ def _check_discovery(config: dict, topics: set[str]) -> None:
 def test_a_daemon_tells_the_broker_from_its_start_to_its_stop(broker, model, tmp_path):
     """A whole one: every decision, and at last that it stopped; if there was no time for that, the next one says it."""
     more = f'[mqtt]\naddress = "{broker.address}"\nname = "whole"\nretry_first = "20 ms"\nhome_assistant = false\n'
-    source = 'kind = "simulated"\nspeed = 4.0'
-    config = settings(tmp_path / "daemon", model=model, source=source, more=more)
+    config = settings(tmp_path / "daemon", model=model, source=f"{WALKS}\nspeed = 4.0", more=more)
     with Subscriber(broker.port, "gemmed/whole/#", "homeassistant/#") as subscriber:
         with Running(config) as running:
             subscriber.told("gemmed/whole/status", b"online")

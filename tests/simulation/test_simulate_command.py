@@ -93,7 +93,7 @@ def test_a_killed_run_continues_and_gives_the_same_bytes(dataset, tmp_path):
     out = tmp_path / "killed"
     command = ["simulate", str(out), *SMALL, PLAIN, "--seed", "4", "--jobs", "1"]
     process = Process(command, start_new_session=True)
-    eventually(lambda: process.poll() is not None or len(list(out.glob("r*.wav"))) > 1)
+    eventually(lambda: process.poll() is not None or len(list(out.glob("r*.wav"))) > 1, every=0.001)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert 2 <= len(list(out.glob("r*.wav"))) < 6

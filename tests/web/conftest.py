@@ -20,10 +20,10 @@ from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model
 from tests.conftest import TIMEOUT, component, eventually, free_port, network, program
 from tests.forked import Process, is_stopped, started
-from tests.service.live import children, settings
+from tests.service.live import WALKS, children, settings
 
 ROOT = Path(__file__).parents[2]
-SIMULATED = 'kind = "simulated"\nseed = 3\nfault_share = 0.2'
+SIMULATED = f"{WALKS}\nseed = 3\nfault_share = 0.2"
 
 
 def web_process(daemon: int) -> int:

@@ -20,14 +20,14 @@ from pipeline.service.settings import read_settings
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.retention import Worth
 from tests.conftest import component, eventually, free_port
-from tests.service.live import settings
+from tests.service.live import WALKS, settings
 from tests.web.conftest import TIMEOUT, Dashboard
 
 READY = ".review-stage[data-sound=ready]"
 HEARD = ".review-bar[data-heard=yes]"
 KEY_DOWN = "((repeat) => document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '1', repeat, bubbles: true})))"
 HEARD_SECONDS = 120
-NOW = 'kind = "simulated"\nseed = 3\nfault_share = 0.2\n'
+NOW = f"{WALKS}\nseed = 3\nfault_share = 0.2\n"
 
 
 @pytest.fixture(scope="module")
