@@ -11,6 +11,7 @@ from rich.table import Table
 from pipeline.passages import NO_LABEL, PASSAGE_EVENTS, PassageRow, passages_of
 from pipeline.service.decisions import Event
 from pipeline.service.tables import interval
+from pipeline.sinks.jsonl import SCHEMA
 from pipeline.training.labels import NOBODY_WORDS, Label, Labels
 from pipeline.training.passage_metrics import LEAST_IOU, Span, passage_scores
 
@@ -21,13 +22,14 @@ class _Replayed:
 
     classes: list[str] = field(default_factory=list)
     rate_hz: int = 1
+    expected: list[str] = field(default_factory=list)
     passages: list[Event] = field(default_factory=list)
     segments: list[Span] = field(default_factory=list)
     finished: dict[str, Event] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
         if event["type"] == "replay_started":
-            self.classes, self.rate_hz = event["classes"], event["rate_hz"]
+            self.classes, self.rate_hz, self.expected = event["classes"], event["rate_hz"], event["recordings"]
         elif event["type"] in PASSAGE_EVENTS:
             self.passages.append(event)
         elif event["type"] == "decision":
@@ -38,14 +40,18 @@ class _Replayed:
 
 
 def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any] | None:
-    """Score the passages of a replay; None if there are none, or no recording with labels that the model is new to.
+    """Score the passages of a finished replay; None if it has none, or no labeled recording that the model is new to.
 
     Recordings without any label are not scored, nor those that the model was trained on: passages, unlike segments,
     are not decided about again by models that were trained without them.
     """
     replayed = _Replayed()
     for event in events:
+        if event["type"] == "replay_started" and event.get("schema") != SCHEMA:
+            return None
         replayed.take(event)
+    if set(replayed.expected) - set(replayed.finished):
+        return None
     seconds = {
         name: event["samples"] / replayed.rate_hz
         for name, event in replayed.finished.items()

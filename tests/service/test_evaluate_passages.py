@@ -177,3 +177,18 @@ def test_labels_of_whole_recordings_still_say_whether_somebody_was_found(replaye
     assert (scores["true"], scores["matched"]) == (6, 5)
     assert scores["found"]["value"] == pytest.approx(5 / 6, abs=1e-6)
     assert scores["false_per_hour"] is None
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "message"),
+    [
+        (lambda lines: lines[:-30], "the replay is not finished"),
+        (lambda lines: [lines[0].replace('"schema":1', '"schema":0'), *lines[1:]], "of another version"),
+    ],
+)
+def test_a_replay_that_cannot_be_used_is_named_although_it_has_passages(replayed, table, tmp_path, spoiled, message):
+    file = tmp_path / "spoiled.jsonl"
+    file.write_text("".join(spoiled(replayed.read_text().splitlines(keepends=True))))
+    done = gemmed("evaluate", str(file), "--labels", str(table), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert message in done.stderr
