@@ -4,6 +4,7 @@ GEMDetector       anomaly detection by nearest-neighbour graphs
 MEDClassifier     kernel maximum entropy discrimination
 GEMMEDClassifier  both jointly: learns which training samples to refuse while it learns to classify
 ArrayGEMMEDClassifier  GEM-MED over an array: which sensor did not deliver, which label is wrong
+ArrayPairwiseClassifier  the same for three or more classes, by pairs
 RODClassifier     baseline: large margins that may leave samples out
 GEMSVC            baseline: screen first, train afterwards
 RobustPCA         principal components that failing sensors do not own
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.learners.array import ArrayGEMMEDClassifier
+    from pipeline.learners.array_pairs import ArrayPairwiseClassifier
     from pipeline.learners.gem import GEMDetector
     from pipeline.learners.gem_med import GEMMEDClassifier
     from pipeline.learners.med import MEDClassifier
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GEMSVC",
     "ArrayGEMMEDClassifier",
+    "ArrayPairwiseClassifier",
     "GEMDetector",
     "GEMMEDClassifier",
     "MEDClassifier",
@@ -33,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "ArrayGEMMEDClassifier": "array",
+    "ArrayPairwiseClassifier": "array_pairs",
     "GEMDetector": "gem",
     "GEMMEDClassifier": "gem_med",
     "GEMSVC": "two_stage",

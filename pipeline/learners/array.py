@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -250,21 +250,49 @@ def judged_labels(
     prior: float,
 ) -> LabelEvidence:
     """Judge the label of each recording by classifiers that did not see its fold."""
+
+    def margins(right: Floats, width: float, C: float) -> tuple[Floats, Flags]:
+        return recording_margins(sensors, delivered, right[groups], groups, folds, width, C)
+
+    return judged_by(margins, n_recordings, prior)
+
+
+def judged_by(
+    margins: Callable[[Floats, float, float], tuple[Floats, Flags]], n_recordings: int, prior: float
+) -> LabelEvidence:
+    """Judge the labels of recordings in rounds, by margins that each round makes anew.
+
+    `margins` takes the probability that each label is right, a kernel width and a cost; it returns the mean margin of
+    each recording, positive for its label, and where it is known.
+    """
     found = LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
     for width, C in _LABEL_MACHINES:
-        margins = np.full((len(sensors), n_recordings), np.nan)
-        for s, sensor in enumerate(sensors):
-            if sensor:
-                weights = expit(found.log_odds)[groups] * delivered[:, s]
-                honest = sensor.cross_fitted(_balanced(weights, sensor.y), folds, width, C)
-                margins[s] = _mean_margins(sensor.y * honest, delivered[:, s], groups)
-        known = np.isfinite(margins)
-        mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-        found = label_evidence(mean, known.any(axis=0), prior)
+        mean, known = margins(expit(found.log_odds), width, C)
+        found = label_evidence(mean, known, prior)
     if not found.likelier:
         # Left-out recordings show no wrong labels: refusing the least likely ones would only lose good examples.
         return LabelEvidence(np.full(n_recordings, logit(0.999)), 0.0, likelier=False)
     return found
+
+
+def recording_margins(
+    sensors: Sequence[SensorSamples | None],
+    delivered: Floats,
+    label_right: Floats,
+    groups: Integers,
+    folds: Integers,
+    width: float,
+    C: float,
+) -> tuple[Floats, Flags]:
+    """Return the mean margin of each recording by classifiers that did not see it, and where it is known."""
+    margins = np.full((len(sensors), int(groups.max()) + 1), np.nan)
+    for s, sensor in enumerate(sensors):
+        if sensor:
+            honest = sensor.cross_fitted(_balanced(label_right * delivered[:, s], sensor.y), folds, width, C)
+            margins[s] = _mean_margins(sensor.y * honest, delivered[:, s], groups)
+    known = np.isfinite(margins)
+    mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return mean, known.any(axis=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._consistency import group_folds
-from pipeline.learners._labels import LabelEvidence
 from pipeline.learners.array import (
     LABEL_FOLDS,
     ArrayGEMMEDClassifier,
@@ -23,7 +23,8 @@ from pipeline.learners.array import (
     checked_timing,
     fit_machine,
     fitted_machines,
-    judged_labels,
+    judged_by,
+    recording_margins,
     typical_sizes,
 )
 from pipeline.learners.machine import Discriminant, PairwiseDiscriminants, class_pairs, coupled
@@ -37,8 +38,10 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
     classes is then learned as `ArrayGEMMEDClassifier` learns two, and the calibrated log-odds of the pairs are coupled
     (`pipeline.learners.machine.coupled`).
 
-    A label is right if it holds against every other class: the odds against it add up over the pairs of its class. All
-    pairs are fitted with these posteriors, so a recording of a third class under a wrong name spoils no pair.
+    A label must hold against every other class, so it is judged by the smallest of its margins: those of the labeled
+    class against each other one, by classifiers that did not see the recording. Labels of all classes are judged
+    together, and all pairs are fitted with these posteriors, so a recording of a third class under a wrong name spoils
+    no pair.
 
     Attributes
     ----------
@@ -59,7 +62,7 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from pipeline.learners.array_pairs import ArrayPairwiseClassifier
+    >>> from pipeline.learners import ArrayPairwiseClassifier
     >>> rng = np.random.default_rng(0)
     >>> recording = np.repeat(np.arange(18), 10)
     >>> y = recording % 3
@@ -89,7 +92,7 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
         self._judge_sensors(T, present, groups, folds, rng)
         label_folds = group_folds(groups, codes, LABEL_FOLDS, rng)
         pairs = [_Pair.of(X, codes, self.delivered_, i, j, self.amplitude) for i, j in class_pairs(len(self.classes_))]
-        self._judge_pairs([pair.judged(groups, label_folds, self.label_prior) for pair in pairs], pairs, groups)
+        self._judge_labels(pairs, groups, codes, label_folds)
         self.posterior_ = self.label_right_[:, None] * self.delivered_
         found = [pair.fitted(self.label_right_, present, folds) for pair in pairs]
         self.width_: list[float] = [one.tuning.width for one in found]  # type: ignore[assignment]
@@ -101,16 +104,21 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
         self.out_of_fold_log_odds_ = self._out_of_fold(X, present, pairs, found)
         return self
 
-    def _judge_pairs(self, found: list[LabelEvidence], pairs: list[_Pair], groups: Integers) -> None:
-        """Combine what each pair says of the labels of its recordings."""
-        odds_wrong = np.zeros(len(groups))
-        for one, pair in zip(found, pairs, strict=True):
-            places = np.unique(groups[pair.rows], return_inverse=True)[1]
-            odds_wrong[pair.rows] += np.exp(-one.log_odds)[places]
-        self.label_right_ = 1 / (1 + odds_wrong)
-        some_wrong = any(one.likelier for one in found)
-        _, first = np.unique(groups, return_index=True)
-        self.wrong_labels_ = float(np.mean(1 - self.label_right_[first])) if some_wrong else 0.0
+    def _judge_labels(self, pairs: list[_Pair], groups: Integers, codes: Floats, folds: Integers) -> None:
+        # A recording with several labels has one unit for each of them.
+        _, units = np.unique(np.column_stack([groups, codes]), axis=0, return_inverse=True)
+        units = units.ravel()
+        n_units = int(units.max()) + 1
+
+        def margins(right: Floats, width: float, C: float) -> tuple[Floats, Flags]:
+            smallest = np.full(n_units, np.inf)
+            for pair in pairs:
+                pair.lower(smallest, right, units, folds, width, C)
+            known = np.isfinite(smallest)
+            return np.where(known, smallest, 0.0), known
+
+        found = judged_by(margins, n_units, self.label_prior)
+        self.wrong_labels_, self.label_right_ = found.wrong, expit(found.log_odds)[units]
 
     def _out_of_fold(self, X: Floats, present: Flags, pairs: list[_Pair], found: list[FittedMachines]) -> Floats:
         n_classes = len(self.classes_)
@@ -183,9 +191,12 @@ class _Pair:
         sensors = [SensorSamples.of(X[rows, s], signs, own[:, s], amplitude) for s in range(X.shape[1])]
         return cls(rows, mask, own, sensors)
 
-    def judged(self, groups: Integers, folds: Integers, prior: float) -> LabelEvidence:
-        names, places = np.unique(groups[self.rows], return_inverse=True)
-        return judged_labels(self.sensors, self.delivered, places, folds[self.rows], len(names), prior)
+    def lower(self, smallest: Floats, right: Floats, units: Integers, folds: Integers, width: float, C: float) -> None:
+        """Lower the smallest margin of each unit to that of this pair, if it is less."""
+        names, places = np.unique(units[self.rows], return_inverse=True)
+        own, label_right = folds[self.rows], right[units[self.rows]]
+        mean, known = recording_margins(self.sensors, self.delivered, label_right, places, own, width, C)
+        smallest[names[known]] = np.minimum(smallest[names[known]], mean[known])
 
     def fitted(self, label_right: Floats, present: Flags, folds: Integers) -> FittedMachines:
         return fitted_machines(

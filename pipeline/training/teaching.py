@@ -76,10 +76,10 @@ def lesson(decision: Mapping[str, Any]) -> Lesson | None:
 
 
 def _uncertainty(decision: Mapping[str, Any]) -> float:
-    probability = decision["probability"]
+    probability: float | None = decision["probability"]
     if probability is None:
         return 1.0
-    shares = list((decision.get("probabilities") or {}).values())  # events of earlier versions have none
+    shares: list[float] = list((decision.get("probabilities") or {}).values())  # events of earlier versions have none
     if len(shares) > 2:
         entropy = -sum(share * log(share) for share in sorted(shares) if share > 0) / log(len(shares))
         return max(LEAST_UNCERTAINTY, round(min(entropy, 1.0), _DIGITS))
