@@ -292,13 +292,25 @@ def replay(
         bool, typer.Option("--health/--no-health", help="Whether sensors in bad health lose their say.")
     ] = True,
     alarms_per_day: AlarmsPerDay = 1.0,
+    use_presence: Annotated[
+        bool, typer.Option("--presence/--no-presence", help="Find passages; segments with nobody get no label.")
+    ] = True,
+    false_passages_per_day: Annotated[
+        float, typer.Option(metavar="N", help="Target number of passages per day that background starts.")
+    ] = 2.0,
+    positions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,Y;X,Y;...", help="Positions of the sensors in meters: direction and speed of passages."
+        ),
+    ] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
             "--what-if",
             metavar="NAME=VALUE",
-            help="Decide again with mask=2, alpha=0.005, confidence=0.8, fusion=features or health=off, into a file "
-            "beside, and show the difference; may be repeated.",
+            help="Decide again with mask=2, alpha=0.005, confidence=0.8, fusion=features, health=off or presence=off, "
+            "into a file beside, and show the difference; may be repeated.",
         ),
     ] = None,
     resample: Resample = False,
@@ -344,7 +356,7 @@ def replay(
             raise UsageError(
                 "recordings and --model are needed, or --verify RUN; for example: gemmed replay field --model model"
             )
-        from pipeline.service.assembly import Choices
+        from pipeline.service.assembly import Choices, parsed_positions
         from pipeline.service.replay_command import run_replay
         from pipeline.service.what_if import changed
 
@@ -355,6 +367,9 @@ def replay(
                 fusion=fusion,
                 health=use_health,
                 alarms_per_day=alarms_per_day,
+                presence=use_presence,
+                false_passages_per_day=false_passages_per_day,
+                positions_m=parsed_positions(positions),
             ),
             [f"mask={mask}"] if mask else [],
         )

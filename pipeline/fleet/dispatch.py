@@ -180,7 +180,7 @@ class Dispatcher:
         self._given[array.name] = _Given(worker, task, assignment.choices, time.monotonic())
 
     def _choices(self, array: ArrayOfFleet) -> Choices:
-        return self.fleet.decisions.choices(array.mask)
+        return self.fleet.decisions.choices(array.mask, array.positions)
 
     def _balance(self, workers: list[str], believed: list[str], crew: Crew, wanted: Mapping[str, ArrayOfFleet]) -> None:
         """Take one array at a time from whoever has two more than another who is believed."""

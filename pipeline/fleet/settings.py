@@ -54,6 +54,7 @@ class ArrayOfFleet(Table):
     name: Name
     site: Text | None = None
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
+    positions: tuple[tuple[float, float], ...] = ()
     model: PathBeside | None = None
 
     @property

@@ -25,6 +25,10 @@ _N_FOLDS = 5
 _BLOCK_SECONDS = 600.0
 _SECONDS_PER_DAY = 86_400.0
 _FEWEST = 40
+PROVISIONAL = {"mean": 0.17, "deviation": 0.18, 1.0: 0.165, 3.0: 0.17, 6.0: 0.2, 12.0: 0.275}
+"""Log-odds for a decibel of mean level and of its deviation above the background, and for a unit of the logarithm of
+its modulation in the bands that begin at these frequencies: fitted to simulated days, checked on real sound."""
+_PROVISIONAL_OFFSET, _PROVISIONAL_THRESHOLD = -1.65, 1.0
 _STORED = ("means", "scales", "coefficients", "offset", "typical", "counts", "hours")
 
 
@@ -111,6 +115,31 @@ class ArrayPresence:
             if getattr(found, name).ndim != 1 or len(getattr(found, name)) < least:
                 raise ValueError(f"presence.{name} has the shape {getattr(found, name).shape}")
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class ProvisionalPresence:
+    """The rule of an array without background to learn from: whether level and rhythm exceed those of the last minutes.
+
+    `coefficients` (summary values,) belong to what stands out from the background. Nothing is known until the
+    background has been heard for a minute, and no rate of false passages is guaranteed.
+    """
+
+    coefficients: Floats
+
+    def log_odds(self, summary: NDArray[Any], background: NDArray[Any], seconds: float) -> Floats:
+        """That somebody is there, for each sensor of one segment; NaN where it is absent, or nothing is known yet."""
+        if seconds < _SETTLED_SECONDS:
+            return np.full(len(summary), np.nan)
+        weighted = (summary.astype(np.float64) - background) * self.coefficients
+        return np.asarray(np.cumsum(weighted, axis=1)[:, -1] + _PROVISIONAL_OFFSET)
+
+    def threshold(self, per_day: float) -> float:
+        """The same for every rate, as none is guaranteed."""
+        return _PROVISIONAL_THRESHOLD
+
+    def guaranteed_per_day(self, per_day: float) -> None:
+        """No rate is."""
 
 
 def relative(summary: NDArray[Any], background: NDArray[Any], seconds: Floats, typical: Floats, n_means: int) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from pipeline.errors import UsageError
 from pipeline.events import Block, RecordingStarted
 from pipeline.grid import Grid
 from pipeline.health.usual import Usual
-from pipeline.learners.array_presence import LEAST_EVIDENCE, fused, sustained
+from pipeline.learners.array_presence import (
+    LEAST_EVIDENCE,
+    PROVISIONAL,
+    ArrayPresence,
+    ProvisionalPresence,
+    fused,
+    sustained,
+)
 from pipeline.protocols import Stage
 from pipeline.stages import (
     Background,
@@ -40,7 +47,7 @@ from pipeline.stages import (
 from pipeline.stages.features import LOWEST_HZ
 from pipeline.training.archive import identity_in
 from pipeline.training.model import Model
-from pipeline.views import TWO_VIEWS
+from pipeline.views import TWO_VIEWS, Summary
 
 FUSIONS = ("votes", "features")
 _CEPSTRAL = ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")
@@ -96,6 +103,19 @@ class Choices:
             "false_passages_per_day": self.false_passages_per_day,
             "positions_m": [list(place) for place in self.positions_m],
         }
+
+
+def parsed_positions(text: str | None) -> tuple[tuple[float, float], ...]:
+    """Positions of sensors in meters, from `x,y;x,y;...`."""
+    if not text:
+        return ()
+    try:
+        pairs = [tuple(map(float, part.split(","))) for part in text.split(";")]
+        return tuple((x, y) for x, y in pairs)
+    except ValueError as error:
+        raise UsageError(
+            f"positions {text!r} must be x,y of every sensor in meters; for example 0,0;5,1;10,0"
+        ) from error
 
 
 def loaded(directory: Path) -> Model:
@@ -155,19 +175,37 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
     """From p-values to decisions."""
     rule = model.votes if choices.fusion == "votes" else model.combined_features
     return [
-        Classification(model.machines, len(model.classes), model.presence if choices.presence else None),
+        Classification(model.machines, len(model.classes), presence_of(model, choices)),
         Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence, somebody=fused),
     ]
 
 
+def presence_of(model: Model, choices: Choices) -> ArrayPresence | ProvisionalPresence | None:
+    """The rule that says whether somebody is there; a provisional one if the model was learned without background."""
+    if not choices.presence or model.settings["features"] != TWO_VIEWS:
+        return None
+    return model.presence or _provisional(model.grid, model.settings)
+
+
+def _provisional(grid: Grid, settings: dict[str, Any]) -> ProvisionalPresence:
+    decibels = 1 / sqrt(settings["n_mels"])
+    coefficients = np.zeros(0)
+    for part in Summary(grid, settings["n_coefficients"]).parts:
+        key = part.statistic if part.band_hz is None else part.band_hz[0]
+        weight = PROVISIONAL[key] * (decibels if part.band_hz is None else 1.0)
+        coefficients = np.append(coefficients, weight if part.coefficient == 0 else 0.0)
+    return ProvisionalPresence(coefficients)
+
+
 def passing(model: Model, choices: Choices) -> list[Stage]:
-    """From decisions to passages; none if the model knows no background."""
-    if model.presence is None or not choices.presence:
+    """From decisions to passages; none with published features."""
+    presence = presence_of(model, choices)
+    if presence is None:
         return []
     return [
         Passages(
             model.grid,
-            threshold=model.presence.threshold(choices.false_passages_per_day),
+            threshold=presence.threshold(choices.false_passages_per_day),
             least=LEAST_EVIDENCE,
             sustained=sustained,
             n_mels=model.settings["n_mels"],

@@ -23,6 +23,7 @@ class _Replayed:
     classes: list[str] = field(default_factory=list)
     rate_hz: int = 1
     expected: list[str] = field(default_factory=list)
+    finds_passages: bool = False
     passages: list[Event] = field(default_factory=list)
     segments: list[Span] = field(default_factory=list)
     finished: dict[str, Event] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class _Replayed:
     def take(self, event: Event) -> None:
         if event["type"] == "replay_started":
             self.classes, self.rate_hz, self.expected = event["classes"], event["rate_hz"], event["recordings"]
+            self.finds_passages = event.get("finds_passages", False)
         elif event["type"] in PASSAGE_EVENTS:
             self.passages.append(event)
         elif event["type"] == "decision":
@@ -40,7 +42,7 @@ class _Replayed:
 
 
 def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any] | None:
-    """Score the passages of a finished replay; None if it has none, or no labeled recording that the model is new to.
+    """Score the passages of a finished replay; None if it looked for none, or labels no recording new to the model.
 
     Recordings without any label are not scored, nor those that the model was trained on: passages, unlike segments,
     are not decided about again by models that were trained without them.
@@ -57,7 +59,7 @@ def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any
         for name, event in replayed.finished.items()
         if name in labels.recordings and event["samples"] and not event["trained_on"]
     }
-    if not replayed.passages or not seconds:
+    if not (replayed.passages or replayed.finds_passages) or not seconds:
         return None
     spans = [_labeled(label, seconds[label.recording]) for label in labels if label.recording in seconds]
     spans = [span for span in spans if span.start < span.end]

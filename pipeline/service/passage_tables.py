@@ -47,7 +47,7 @@ def passages_table(rows: Sequence[PassageRow]) -> Table:
 
 
 def replay_table(summaries: Sequence[Mapping[str, Any]], passages: Iterable[PassageRow]) -> Table:
-    """Make a table of the passages of each recording; one without any says nobody."""
+    """Make a table of the passages of each recording; one without any says so."""
     own: dict[str, list[PassageRow]] = {}
     for row in passages:
         own.setdefault(row.recording, []).append(row)
@@ -81,7 +81,11 @@ def _passage_cells(row: PassageRow) -> tuple[str, str, str, str]:
 def _why_none(summary: Mapping[str, Any]) -> str:
     if not summary["samples"]:
         return "not usable"
-    return "nobody" if summary["decisions"] else "too short for a segment"
+    if not summary["decisions"]:
+        return "too short for a segment"
+    if summary.get("nobody", 0):
+        return "nobody"
+    return f"mostly {summary['label']}" if summary["label"] else "undecided"
 
 
 def _segments_text(summary: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from rich.progress import Progress as ProgressBar
 
 from pipeline.errors import SourceError
 from pipeline.events import RecordingFinished, SourceTrouble
-from pipeline.service.assembly import Choices, loaded, whole_chain
+from pipeline.service.assembly import Choices, loaded, passing, whole_chain
 from pipeline.service.decisions import DecisionFile, StandardOutput
 from pipeline.service.listening import Format
 from pipeline.service.runner import Progress, run
@@ -55,6 +55,7 @@ class Replay:
             "rate_hz": model.grid.rate_hz,
             **self.choices.as_dict(),
             "resample": self.resample,
+            "finds_passages": bool(passing(model, self.choices)),
             "recordings": [recording.name for recording in listing.recordings],
             "sound": sound_identity(listing.recordings),
             "left_out": [{"where": one.where, "message": one.message} for one in listing.troubles],

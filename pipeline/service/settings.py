@@ -222,6 +222,16 @@ class Array(Table):
         default=16_000, validation_alias="rate"
     )
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
+    positions: tuple[tuple[float, float], ...] = ()
+    """Meters, (x, y) of every sensor; passages then have a direction and a speed."""
+
+    @model_validator(mode="after")
+    def _positions_are_of_all_sensors(self) -> Array:
+        if self.positions and len(self.positions) != self.sensors:
+            raise contradiction(
+                "positions", f"has {len(self.positions)} places for {self.sensors} sensors; give one [x, y] for each"
+            )
+        return self
 
     @model_validator(mode="after")
     def _mask_names_sensors(self) -> Array:
@@ -317,8 +327,10 @@ class Decisions(Table):
     fusion: Literal["votes", "features"] = "votes"
     health: bool = True
     alarms_per_day: Annotated[float, Field(gt=0)] = 1.0
+    presence: bool = True
+    false_passages_per_day: Annotated[float, Field(gt=0)] = 2.0
 
-    def choices(self, mask: tuple[int, ...]) -> Choices:
+    def choices(self, mask: tuple[int, ...], positions: tuple[tuple[float, float], ...] = ()) -> Choices:
         """Those that a chain of stages is made with."""
         from pipeline.service.assembly import Choices
 
@@ -329,6 +341,9 @@ class Decisions(Table):
             masked=mask,
             health=self.health,
             alarms_per_day=self.alarms_per_day,
+            presence=self.presence,
+            false_passages_per_day=self.false_passages_per_day,
+            positions_m=positions,
         )
 
 
@@ -610,7 +625,7 @@ class Settings(Table):
 
     def choices(self) -> Choices:
         """Those that a chain of stages is made with."""
-        return self.decisions.choices(self.array.mask)
+        return self.decisions.choices(self.array.mask, self.array.positions)
 
 
 @dataclass(frozen=True, slots=True)

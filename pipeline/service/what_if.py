@@ -32,6 +32,8 @@ _CHANGES: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "confidence": ("least_confidence", float, "a number from 0.5 to 1, for example confidence=0.8"),
     "fusion": ("fusion", str, "votes or features"),
     "health": ("health", _on_or_off, "on or off"),
+    "presence": ("presence", _on_or_off, "on or off"),
+    "false_passages_per_day": ("false_passages_per_day", float, "a number above 0, for example 24"),
 }
 
 

@@ -65,7 +65,7 @@ def line(event: dict[str, Any]) -> str:
 class EventLines:
     """An observer that hands every event to `write`, ready for JSON; facts of other kinds are skipped."""
 
-    remembers = ("_recording", "_rate_hz", "_model", "_counts", "_passages", "_abstained", "_degraded")
+    remembers = ("_recording", "_rate_hz", "_model", "_counts", "_passages", "_abstained", "_degraded", "_nobody")
 
     def __init__(self, write: Callable[[dict[str, Any]], None], *, model: str) -> None:
         self._write, self._model = write, model
@@ -76,7 +76,7 @@ class EventLines:
     def _forget(self) -> None:
         self._counts: Counter[str] = Counter()
         self._passages: Counter[str] = Counter()
-        self._abstained = self._degraded = 0
+        self._abstained = self._degraded = self._nobody = 0
 
     def observe(self, event: object, /) -> None:
         described = self._describe(event)
@@ -243,6 +243,7 @@ class EventLines:
         else:
             self._counts[event.outcome.label] += 1
         self._degraded += event.degraded
+        self._nobody += not event.is_somebody
         features, verdicts = event.features, event.verdicts
         return {
             "type": "decision",
@@ -332,6 +333,7 @@ class EventLines:
             "labels": dict(sorted(self._counts.items())),
             "abstained": self._abstained,
             "degraded": self._degraded,
+            "nobody": self._nobody,
             "passages": dict(sorted(self._passages.items())),
         }
         self._recording = None
