@@ -554,3 +554,16 @@ class PassageEnded:
     sample: int
     passage: Passage
     reason: PassageEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceAudited:
+    """How often background alone exceeded thresholds in `seconds` of time without a passage, known at `sample`."""
+
+    sample: int
+    seconds: float
+    threshold: float
+    """At which passages start."""
+    starts: tuple[int, ...]
+    """Rises to each of `thresholds` that started no passage."""
+    thresholds: tuple[float, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ SEGMENTS_NEEDED, SEGMENTS_LOOKED_AT = 4, 6
 LEAST_EVIDENCE = 0.5
 """A passage goes on while its evidence exceeds this value; no threshold to start one is lower."""
 HIGHEST_EVIDENCE = 4.0
-_THRESHOLDS = np.round(np.arange(LEAST_EVIDENCE, HIGHEST_EVIDENCE + 0.05, 0.1), 1)
+THRESHOLDS = np.round(np.arange(LEAST_EVIDENCE, HIGHEST_EVIDENCE + 0.05, 0.1), 1)
 _LIMIT = 6.0
 _PRIOR_SEGMENTS = 12.0
 """Weight of the data against the prior of the coefficients, whatever the number of segments: chosen on real sound."""
@@ -79,7 +80,7 @@ class ArrayPresence:
                 evidence[inside] = _evidence(X[inside], *_fitted(X[~inside], somebody[~inside]))
         stretches = _stretches(np.where(somebody, np.nan, evidence), groups, start_seconds)
         stride = float(np.median(np.diff(start_seconds)[np.diff(groups) == 0])) if len(groups) > 1 else 1.0
-        counts = np.array([sum(n_starts(one, threshold) for one in stretches) for threshold in _THRESHOLDS], np.int64)
+        counts = np.array([sum(n_starts(one, threshold) for one in stretches) for threshold in THRESHOLDS], np.int64)
         hours = np.array([sum(map(len, stretches)) * stride / 3600])
         return cls(*rule, typical, counts, hours)
 
@@ -92,7 +93,7 @@ class ArrayPresence:
     def threshold(self, per_day: float) -> float:
         """Evidence at which a passage starts, so that background starts no more than `per_day`."""
         allowed = self.counts <= per_day * self.hours[0] / 24
-        return float(_THRESHOLDS[np.argmax(allowed)]) if allowed.any() else HIGHEST_EVIDENCE
+        return float(THRESHOLDS[np.argmax(allowed)]) if allowed.any() else HIGHEST_EVIDENCE
 
     def guaranteed_per_day(self, per_day: float) -> float:
         """Rate of false passages that the background of the training set can vouch for at that threshold.
@@ -100,7 +101,7 @@ class ArrayPresence:
         If n passages would have started in H hours, n + 1 are expected in the next H hours at most, as all stretches of
         background are equally likely to be the worst.
         """
-        count = self.counts[np.searchsorted(_THRESHOLDS, self.threshold(per_day) - 1e-9)]
+        count = self.counts[np.searchsorted(THRESHOLDS, self.threshold(per_day) - 1e-9)]
         return float((count + 1) * 24 / self.hours[0])
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
@@ -110,7 +111,7 @@ class ArrayPresence:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         found = cls(*(arrays[name] for name in _STORED))
         n = len(found.typical)
-        shapes = {"means": n, "scales": n, "coefficients": n, "counts": len(_THRESHOLDS), "offset": 1, "hours": 1}
+        shapes = {"means": n, "scales": n, "coefficients": n, "counts": len(THRESHOLDS), "offset": 1, "hours": 1}
         for name, least in shapes.items():
             if getattr(found, name).ndim != 1 or len(getattr(found, name)) < least:
                 raise ValueError(f"presence.{name} has the shape {getattr(found, name).shape}")
@@ -182,6 +183,28 @@ def n_starts(evidence: Floats, threshold: float) -> int:
         elif inside and level < LEAST_EVIDENCE:
             inside = False
     return n
+
+
+def tail_rate(counts: Sequence[int], hours: float, threshold: float) -> tuple[float, float, float] | None:
+    """Rate per day at which background reaches a threshold, with a 95 % interval, from its rises to lower ones.
+
+    The rises above each lower threshold fall off exponentially, as extremes do; the slope is fitted by maximum
+    likelihood to the rises between the lowest threshold and this one. None without any rise or time.
+    """
+    below = threshold - 1e-9 > THRESHOLDS
+    exceeding = np.append(np.asarray(counts, np.float64)[below], 0.0)
+    if not hours or len(exceeding) < 3 or exceeding[0] < 1:
+        return None
+    gone = np.maximum(-np.diff(exceeding), 0.0)  # rises that ended between a threshold and the next
+    n, step = float(gone.sum()), 0.1
+    mean = float(gone @ (np.arange(len(gone)) + 0.5)) * step / n
+    # Maximum likelihood of an exponential on a grid; one more rise than seen keeps few from promising too much.
+    scale = mean * (n + 1) / n
+    height = threshold - float(THRESHOLDS[0])
+    rate = (n + 1) * np.exp(-height / scale) / hours * 24
+    # The logarithm of the rate is uncertain by the number of rises and by the slope.
+    error = sqrt(1 / (n + 1) + (height / scale) ** 2 / (n + 1))
+    return float(rate), float(rate * np.exp(-1.96 * error)), float(rate * np.exp(1.96 * error))
 
 
 def _fitted(X: Floats, somebody: Flags) -> tuple[Floats, Floats, Floats, Floats]:

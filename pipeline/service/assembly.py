@@ -18,6 +18,7 @@ from pipeline.health.usual import Usual
 from pipeline.learners.array_presence import (
     LEAST_EVIDENCE,
     PROVISIONAL,
+    THRESHOLDS,
     ArrayPresence,
     ProvisionalPresence,
     fused,
@@ -211,6 +212,7 @@ def passing(model: Model, choices: Choices) -> list[Stage]:
             n_mels=model.settings["n_mels"],
             least_confidence=choices.least_confidence,
             positions_m=choices.positions_m,
+            audited=THRESHOLDS.tolist(),
         )
     ]
 

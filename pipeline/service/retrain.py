@@ -21,6 +21,7 @@ from typing import Any
 from pipeline.errors import GemmedError, UsageError
 from pipeline.events import NoticeKind, RecordingStarted, Views
 from pipeline.service.assembly import listening
+from pipeline.service.background import is_presumed, presumed_background
 from pipeline.service.job import Job
 from pipeline.service.logs import log, start_logging
 from pipeline.service.registry import Origin, Registry, Status
@@ -30,6 +31,7 @@ from pipeline.service.validation import Learning, judge_honestly, learn_validate
 from pipeline.sinks.journal import Entry, Journal
 from pipeline.sinks.sound import SoundStore
 from pipeline.stages import Chain
+from pipeline.stages.background import BACKGROUND_SECONDS
 from pipeline.training.examples import Examples
 from pipeline.training.gate import Gate
 from pipeline.training.labels import is_nobody
@@ -172,9 +174,18 @@ class Workshop:
         labels = current_labels(
             self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
         )
+        wanted = self._wanted(labels, hearing)
+        background = presumed_background(self.journal, labels, hearing)
         return self.examples.update(
-            self._wanted(labels, hearing), self._hear(hearing), segment=hearing.grid.segment, labelled=labels
+            [*wanted, *background],
+            self._hear(hearing),
+            segment=hearing.grid.segment,
+            labelled={*labels, *(one.recording for one in background), *self._presumed()},
         )
+
+    def _presumed(self) -> set[str]:
+        """Recordings of which background is stored that may have to go."""
+        return {one.recording for one in self.examples.passages() if is_presumed(one)}
 
     def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
         """Passages of the classes, and of nobody, as far as their sound is kept by now."""
@@ -201,8 +212,12 @@ class Workshop:
         def hear(passage: Passage) -> Iterator[Views]:
             chain = Chain(*listening(hearing.grid, hearing.settings))
             chain.push(RecordingStarted(passage.recording, hearing.grid.rate_hz, sensors))
-            for item in self.sound.read(passage.recording, passage.start, passage.stop):
-                yield from (fact for fact in chain.push(item) if isinstance(fact, Views))
+            # What came before is the background that the passage stands out from.
+            lead = max(0, passage.start - round(BACKGROUND_SECONDS * hearing.grid.rate_hz))
+            for item in self.sound.read(passage.recording, lead, passage.stop):
+                yield from (
+                    fact for fact in chain.push(item) if isinstance(fact, Views) and fact.span.start >= passage.start
+                )
 
         return hear
 

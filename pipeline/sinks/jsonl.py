@@ -31,6 +31,7 @@ from pipeline.events import (
     PassageEnded,
     PassageStarted,
     PassageUpdated,
+    PresenceAudited,
     RecordingFinished,
     RecordingStarted,
     SourceTrouble,
@@ -51,7 +52,8 @@ _VERDICTS = {
 EVENT_TYPES = (
     "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
     "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
-    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended", "recording_finished",
+    "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended",
+    "presence_audited", "recording_finished",
     *map(str, NoticeKind),
 )  # fmt: skip
 """All that a daemon tells."""
@@ -286,6 +288,19 @@ class EventLines:
     def _(self, event: PassageEnded) -> dict[str, Any]:
         self._passages[event.passage.outcome.label or "no label"] += 1
         return {"type": "passage_ended", **self._passage(event.passage, event.sample), "end": str(event.reason)}
+
+    @_describe.register
+    def _(self, event: PresenceAudited) -> dict[str, Any]:
+        return {
+            "type": "presence_audited",
+            "recording": self._recording,
+            "sample": event.sample,
+            "seconds": _rounded(event.seconds),
+            "threshold": _rounded(event.threshold),
+            "thresholds": [_rounded(one) for one in event.thresholds],
+            "starts": list(event.starts),
+            "model": self._model,
+        }
 
     def _passage(self, passage: Passage, sample: int) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.events import Samples, Views
 from pipeline.grid import Grid
 
-_SECONDS = 120.0
+BACKGROUND_SECONDS = 120.0
 _EVERY_SECONDS = 5.0
 
 
@@ -35,11 +35,11 @@ class Background:
             self._next = views.span.start + self._every
             self._past.append(views.summary)
             self._median = _median(self._past)
-            self._seconds = min(_SECONDS, len(self._past) * _EVERY_SECONDS)
+            self._seconds = min(BACKGROUND_SECONDS, len(self._past) * _EVERY_SECONDS)
         return [replace(views, background=self._median, background_seconds=self._seconds)]
 
     def flush(self) -> list[object]:
-        self._past: deque[Samples] = deque(maxlen=round(_SECONDS / _EVERY_SECONDS))
+        self._past: deque[Samples] = deque(maxlen=round(BACKGROUND_SECONDS / _EVERY_SECONDS))
         self._median = np.empty((0, 0), np.float32)
         self._next, self._seconds = 0, 0.0
         return []

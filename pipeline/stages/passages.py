@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.errors import SettingsError
 from pipeline.events import (
     Decision,
     Exclusion,
+    Mask,
     Movement,
     Numbers,
     Passage,
@@ -21,6 +23,7 @@ from pipeline.events import (
     PassageStarted,
     PassageUpdated,
     Peak,
+    PresenceAudited,
     RecordingStarted,
     Role,
     Samples,
@@ -34,6 +37,8 @@ from pipeline.stages.movement import movement
 LONGEST_SECONDS = 90.0
 """Whoever is heard for longer does not pass by: the background has changed."""
 UPDATE_SECONDS = 10.0
+AUDIT_SECONDS = (3600.0, 60.0)
+"""Usual length of an audit, and the least at the end of a recording."""
 _PAST_SEGMENTS = 12
 _CADENCE_SECONDS = 40.0
 _TEMPERING_PER_SECOND = 0.12
@@ -60,6 +65,17 @@ class PassageSegment:
     @property
     def probability(self) -> float:
         return 1 / (1 + exp(-self.presence))
+
+
+@value
+@dataclass(slots=True, eq=False)
+class Audit:
+    """Rises of the evidence without a passage, in the time since they were reported."""
+
+    starts: NDArray[np.int64]  # (thresholds,)
+    risen: Mask  # (thresholds,): reached since the evidence was low
+    samples: int = 0
+    sample: int = 0
 
 
 @value
@@ -98,7 +114,7 @@ class Passages:
     """
 
     accepts = (RecordingStarted, Decision)
-    remembers = ("_recording", "_past", "_open", "_is_blocked")
+    remembers = ("_recording", "_past", "_open", "_is_blocked", "_audit")
 
     def __init__(
         self,
@@ -110,21 +126,24 @@ class Passages:
         n_mels: int,
         least_confidence: float = 0.6,
         positions_m: Sequence[tuple[float, float]] = (),
+        audited: Sequence[float] = (),
     ) -> None:
         if not least <= threshold:
             raise SettingsError(f"threshold={threshold} must be at least {least}, the evidence that a passage needs")
         self._grid, self._threshold, self._least = grid, threshold, least
         self._sustained = sustained
         self._least_confidence = least_confidence
+        self._audited = np.array([one for one in audited if one < threshold], np.float64)
         self._positions = np.array(positions_m, np.float64).reshape(-1, 2)
         self._decibels = 1 / sqrt(n_mels)
         self._quiet, self._longest, self._update = (
             round(seconds * grid.rate_hz) for seconds in (QUIET_SECONDS, LONGEST_SECONDS, UPDATE_SECONDS)
         )
+        self._audit_every, self._audit_least = (round(one * grid.rate_hz) for one in AUDIT_SECONDS)
         self._tempering = _TEMPERING_PER_SECOND * grid.stride / grid.rate_hz
         self._edge = grid.segment // 4
         self._most_onsets = max(1, round(_CADENCE_SECONDS * grid.rate_hz / grid.stride))
-        self.flush()
+        self._forget()
 
     def push(self, item: RecordingStarted | Decision, /) -> list[object]:
         if isinstance(item, RecordingStarted):
@@ -137,13 +156,20 @@ class Passages:
         return [*self._missed(segment), item, *self._heard(segment)]
 
     def flush(self) -> list[object]:
-        open_passage = getattr(self, "_open", None)
-        ended = [self._ended(open_passage, open_passage.stop, PassageEnd.RECORDING_ENDED)] if open_passage else []
+        told: list[object] = []
+        if self._open is not None:
+            told.append(self._ended(self._open, self._open.stop, PassageEnd.RECORDING_ENDED))
+        if self._audit.samples >= self._audit_least:
+            told.append(self._told_audit(self._audit.sample))
+        self._forget()
+        return told
+
+    def _forget(self) -> None:
         self._recording = ""
+        self._audit = Audit(np.zeros(len(self._audited), np.int64), np.zeros(len(self._audited), np.bool_))
         self._past: deque[PassageSegment] = deque(maxlen=_PAST_SEGMENTS)
         self._open: OpenPassage | None = None
         self._is_blocked = False
-        return [*ended]
 
     def _segment(self, decision: Decision, presence: float) -> PassageSegment:
         features = decision.features
@@ -177,6 +203,10 @@ class Passages:
     def _heard(self, segment: PassageSegment) -> list[object]:
         self._past.append(segment)
         evidence = self._sustained([one.presence for one in self._past])
+        return [*self._followed(segment, evidence), *self._audit_now(segment, evidence)]
+
+    def _followed(self, segment: PassageSegment, evidence: float) -> list[object]:
+        """What the evidence starts, updates or ends."""
         if self._open is None:
             if self._is_blocked:
                 self._is_blocked = evidence >= self._least
@@ -186,6 +216,35 @@ class Passages:
                 return [self._start(segment)]
             return []
         return self._go_on(self._open, segment, evidence)
+
+    def _audit_now(self, segment: PassageSegment, evidence: float) -> list[object]:
+        """Count rises of the evidence while there is no passage; those that lead to one are not of the background."""
+        audit = self._audit
+        audit.sample = segment.stop
+        if self._open is not None or self._is_blocked:
+            audit.risen[:] = False
+            return []
+        audit.samples += self._grid.stride
+        if evidence >= self._least:
+            audit.risen |= evidence >= self._audited
+        else:
+            audit.starts += audit.risen
+            audit.risen[:] = False
+        if audit.samples < self._audit_every:
+            return []
+        told = self._told_audit(segment.stop)
+        audit.samples, audit.starts[:] = 0, 0
+        return [told]
+
+    def _told_audit(self, sample: int) -> PresenceAudited:
+        audit = self._audit
+        return PresenceAudited(
+            sample,
+            audit.samples / self._grid.rate_hz,
+            self._threshold,
+            tuple(audit.starts.tolist()),
+            tuple(self._audited.tolist()),
+        )
 
     def _start(self, segment: PassageSegment) -> PassageStarted:
         led = self._led()

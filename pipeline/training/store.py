@@ -29,6 +29,8 @@ from pipeline.training.labels import is_nobody
 from pipeline.training.passages import Passage, Stretch
 
 _REFERENCE = "reference-"
+_MOST_BACKGROUND = 4
+"""Segments without anybody for each of the classes' segments that there is room for."""
 _ROWS = ("summary", "timing", "present", "start", "label", "background", "background_seconds")
 _DAMAGED = (ValueError, OSError, EOFError, BadZipFile, KeyError, TypeError, AttributeError, IndexError)
 Counts = NDArray[np.int64]
@@ -113,6 +115,10 @@ class ExampleStore:
         if len(stored):
             write_whole(self._directory / f"{_REFERENCE}{_file_name(passage)}", _packed(stored))
 
+    def passages(self) -> list[Passage]:
+        """Return the passages of the stream that are stored."""
+        return [one.passage for one in self._all() if not one.reference]
+
     def load(self, classes: tuple[str, ...]) -> Examples:
         """All segments of these classes, and those in which nobody is there."""
         found = [one.part(np.isin(one.label, classes) | _nobody(one.label)) for one in self._all()]
@@ -143,12 +149,14 @@ class ExampleStore:
             return
         labels = sorted({str(label) for one in found for label in one.label})
         counts = np.array([[int((one.label == label).sum()) for label in labels] for one in found], np.int64)
-        # Segments in which nobody is there take no room from the classes.
+        # Segments in which nobody is there take no room from the classes, and are kept in whole passages: how often
+        # background starts a passage can only be counted where none are missing.
         empty = np.array([is_nobody(label) for label in labels], np.bool_)
         keep = counts.copy()
-        for own in (empty, ~empty):
-            if counts[:, own].sum() > self._most_segments:
-                keep[:, own] = balanced(counts[:, own], self._most_segments)
+        if counts[:, ~empty].sum() > self._most_segments:
+            keep[:, ~empty] = balanced(counts[:, ~empty], self._most_segments)
+        up_to_newest = np.cumsum(counts[::-1, empty].sum(axis=1))[::-1]
+        keep[np.ix_(up_to_newest > _MOST_BACKGROUND * self._most_segments, empty)] = 0
         for one, before, after in zip(found, counts, keep, strict=True):
             if (before != after).any():
                 name = f"{_REFERENCE if one.reference else ''}{_file_name(one.passage)}"

@@ -13,11 +13,15 @@ from sklearn.linear_model import LogisticRegression
 from pipeline.learners.array_presence import (
     HIGHEST_EVIDENCE,
     LEAST_EVIDENCE,
+    PROVISIONAL,
+    THRESHOLDS,
     ArrayPresence,
+    ProvisionalPresence,
     fused,
     n_starts,
     relative,
     sustained,
+    tail_rate,
 )
 
 N_MEANS, N_VALUES, SENSORS = 3, 8, 4
@@ -176,3 +180,36 @@ def test_the_realized_rate_keeps_to_the_configured_one_over_many_sites():
         realized.append(starts / (sum(map(len, nobody)) / 7200))
     mean, error = np.mean(realized), np.std(realized, ddof=1) / np.sqrt(len(realized))
     assert mean <= per_hour + 2 * error
+
+
+@pytest.mark.parametrize("scale", [0.15, 0.3])
+def test_the_rate_beyond_a_threshold_follows_from_rises_to_lower_ones(scale):
+    """Exponential rises: the interval covers the true rate at a threshold that hardly any of them reaches."""
+    rng, hours, per_hour, threshold, covered = np.random.default_rng(0), 20.0, 4.0, 2.0, []
+    true = per_hour * 24 * np.exp(-(threshold - LEAST_EVIDENCE) / scale)
+    for _ in range(60):
+        rises = LEAST_EVIDENCE + rng.exponential(scale, rng.poisson(per_hour * hours))
+        rises = rises[rises < threshold]  # others would have been passages
+        counts = [int((rises >= one).sum()) for one in THRESHOLDS]
+        rate, low, high = tail_rate(counts, hours, threshold)
+        assert low < rate < high
+        covered.append(low <= true <= high)
+    assert np.mean(covered) > 0.85
+
+
+def test_no_rise_and_no_time_say_nothing():
+    assert tail_rate([0] * len(THRESHOLDS), 5.0, 2.0) is None
+    assert tail_rate([3] + [0] * (len(THRESHOLDS) - 1), 0.0, 2.0) is None
+
+
+def test_the_provisional_rule_waits_for_a_background_and_does_not_depend_on_gain():
+    coefficients = np.array([PROVISIONAL["mean"], 0.0, PROVISIONAL["deviation"], PROVISIONAL[1.0]])
+    rule, rng = ProvisionalPresence(coefficients), np.random.default_rng(0)
+    summary, background = rng.normal(size=(2, SENSORS, 4))
+    assert np.isnan(rule.log_odds(summary, background, 59.0)).all()
+    gain = np.array([20.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(
+        rule.log_odds(summary + gain, background + gain, 60.0), rule.log_odds(summary, background, 60.0)
+    )
+    np.testing.assert_allclose(rule.log_odds(background, background, 60.0), -1.65)
+    assert rule.guaranteed_per_day(2.0) is None

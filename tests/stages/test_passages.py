@@ -19,6 +19,7 @@ from pipeline.events import (
     PassageEnded,
     PassageStarted,
     PassageUpdated,
+    PresenceAudited,
     RecordingStarted,
     Role,
     Screened,
@@ -61,11 +62,18 @@ def decision(number: int, presence: float | None, p=0.8, roles=None, levels=0.0,
     return Decision(verdicts, outcome, np.ones(SENSORS), roles, (outcome,) * SENSORS, ("a", "b"), presence)
 
 
+def audits(evidence, **options) -> list[PresenceAudited]:
+    facts = [STARTED, *(decision(n, one) for n, one in enumerate(evidence))]
+    return [fact for fact in laws.fed(stage(**options), facts) if isinstance(fact, PresenceAudited)]
+
+
 def run(evidence, *, made: Passages | None = None, start: int = 0, **options) -> list[object]:
     """Passage facts of a recording with this evidence, the end of the recording included."""
     made = made or stage()
     facts = [STARTED, *(decision(start + n, one, **options) for n, one in enumerate(evidence))]
-    return [fact for fact in laws.fed(made, facts) if not isinstance(fact, Decision | RecordingStarted)]
+    return [
+        fact for fact in laws.fed(made, facts) if not isinstance(fact, Decision | RecordingStarted | PresenceAudited)
+    ]
 
 
 def ends(facts) -> list[PassageEnded]:
@@ -238,6 +246,23 @@ def test_passages_are_disjoint_in_order_and_go_on_from_any_snapshot(evidence, pl
     before = laws.pushed(first, facts[:place])
     restore(second, snapshot(first))
     assert laws.same(before + laws.fed(second, facts[place:]), whole)
+
+
+def test_rises_of_the_background_are_counted_by_threshold_and_passages_are_not():
+    """Rises to 0.7 and 0.9 that start nothing; what rises to 2 is a passage, not background."""
+    low, rise, higher, passage = [-2.0] * 20, [0.7] * 10, [0.9] * 10, [2.0] * 10
+    (audit,) = audits(low + rise + low + higher + low + passage + low + rise + low, audited=(0.5, 0.8, 1.0, 3.0))
+    assert audit.thresholds == (0.5, 0.8)
+    assert audit.starts == (3, 1)
+    assert audit.threshold == 1.0
+    assert 60 <= audit.seconds <= 70
+
+
+def test_audits_come_every_hour_and_add_up():
+    """Three hours with a rise every minute: the same counts in every hour."""
+    found = audits(([-2.0] * 50 + [0.7] * 20 + [-2.0] * 50) * 180, audited=(0.5,))
+    assert [one.starts for one in found] == [(60,), (60,), (60,)]
+    assert [one.seconds for one in found] == [3600.0] * 3
 
 
 def test_a_threshold_below_the_least_evidence_is_refused():

@@ -218,10 +218,12 @@ def test_any_number_of_classes_is_loaded_and_nobody_is_kept_apart(tmp_path):
 
 
 def test_nobody_takes_no_room_from_the_classes(tmp_path):
-    """Each has all of the room that is given."""
+    """It has four times their room, in whole passages, of which the newest stay."""
     held = store(tmp_path, most=10)
-    wanted = [passage(10_000 * n, 10_000 * n + 600, label) for n, label in enumerate(("dog", "human", "nobody"))]
+    labels = ("nobody", "dog", "human", *["nobody"] * 4)
+    wanted = [passage(10_000 * n, 10_000 * n + 600, label) for n, label in enumerate(labels)]
     held.update(wanted, hear, segment=SEGMENT, labelled={"night"})
     examples = held.load(("dog", "human"))
     assert len(examples.walkers()) == 10
-    assert len(examples.nobody()) == 10
+    assert sorted(set(examples.nobody().start // 10_000)) == [4, 5, 6]
+    assert len(examples.nobody()) == 33
