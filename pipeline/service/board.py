@@ -30,7 +30,7 @@ class Board:
     def observe(self, event: object, /) -> None:
         if isinstance(event, Decision):
             self.decisions += 1
-            self.labels[event.outcome.label or "undecided"] += 1
+            self.labels[event.outcome.label or ("undecided" if event.is_somebody else "nobody")] += 1
             self.last = event
         elif isinstance(event, StateChanged):
             self._states[event.sensor] = event

@@ -24,6 +24,7 @@ from pipeline.service.logs import log
 from pipeline.service.registry import Origin, Registered, Registry, Status
 from pipeline.service.rounds import Rounds
 from pipeline.service.settings import Settings, SimulatedSource
+from pipeline.service.starter import starter_model
 from pipeline.service.state import StateDirectory
 from pipeline.service.switching import Comparison
 from pipeline.sinks.journal import Journal
@@ -84,6 +85,11 @@ class Learning:
                     Model.load(given), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given", facts={}, told=None
                 )
                 registry.promote(added.name, who="settings", why=f"training.model = {given}")
+            elif registry.champion() is None and (starter := self._starter()) is not None:
+                added = registry.add(
+                    starter, origin=Origin.STARTER, status=Status.RETIRED, why="it comes with gemmed", told=None
+                )
+                registry.promote(added.name, who="gemmed", why="the array is simulated, and nothing else is given")
             model = registry.load_champion()
             self._champion = registry.champion()
             self._rounds.look(journal)
@@ -97,6 +103,14 @@ class Learning:
         self._deciding = model.name if model else ""
         self._thread.start()
         return model
+
+    def _starter(self) -> Model | None:
+        """The packaged model, if the array is a simulated day that it fits."""
+        settings = self.settings
+        is_day = isinstance(settings.source, SimulatedSource) and settings.source.scene == "day"
+        if not is_day or settings.training.recordings is not None:
+            return None
+        return starter_model(settings.array.rate_hz, settings.array.sensors)
 
     def word(self) -> Word | None:
         return self._words.popleft() if self._words else None

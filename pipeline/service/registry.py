@@ -272,7 +272,15 @@ def _facts(model: Model) -> dict[str, Any]:
         "wrong_labels": notes["wrong_labels"],
         "doubted": notes["doubted_recordings"][:_MOST_DOUBTED],
         "accuracy": validation.get("accuracy"),
+        "background": _background(model),
     }
+
+
+def _background(model: Model) -> dict[str, Any] | None:
+    """Hours of background that presence was learned from, and the passages it would have started by threshold."""
+    if model.presence is None:
+        return None
+    return {"hours": round(float(model.presence.hours[0]), 3), "starts": model.presence.counts.tolist()}
 
 
 def _refusals(model: Model) -> Iterator[tuple[str, int, int, str, float]]:

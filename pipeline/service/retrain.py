@@ -10,6 +10,7 @@ import argparse
 import fcntl
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pipeline.service.background import is_presumed, presumed_background
 from pipeline.service.job import Job
 from pipeline.service.logs import log, start_logging
 from pipeline.service.registry import Origin, Registry, Status
+from pipeline.service.starter import is_starter
 from pipeline.service.starting import References, from_files, from_simulation, from_stream, latest_sound
 from pipeline.service.switching import Hearing
 from pipeline.service.validation import Learning, judge_honestly, learn_validated
@@ -67,7 +69,26 @@ class Workshop:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.job.classes or (self.champion.classes if self.champion else CLASSES)
+        """Those of the job or of the champion; those that are labeled, if it is the model that comes with gemmed."""
+        if self.job.classes or self.champion is None:
+            return self.job.classes or CLASSES
+        labeled = self._labeled_classes() if is_starter(self.champion) else ()
+        return labeled if len(labeled) > 1 else self.champion.classes
+
+    def _labeled_classes(self) -> tuple[str, ...]:
+        """Return the classes with enough labeled passages, in alphabetical order."""
+        assert self.champion is not None
+        labels = {
+            recording: [one for one in stretches if not is_nobody(one.label)]
+            for recording, stretches in self._labels().items()
+        }
+        found = passages(labels, rate_hz=self.champion.grid.rate_hz)
+        counts = Counter(label for one in found for label in {stretch.label for stretch in one.stretches})
+        return tuple(sorted(name for name, n in counts.items() if n >= self.gate.least_passages))
+
+    def _labels(self) -> dict[str, list[Stretch]]:
+        rows = self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
+        return current_labels(rows)
 
     def learn(self) -> Outcome:
         """Bring the examples up to date, learn from them, and let the gate judge what was learned."""
@@ -171,9 +192,7 @@ class Workshop:
         return judge_honestly(examples, self.champion)
 
     def _update(self, hearing: Hearing) -> int:
-        labels = current_labels(
-            self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
-        )
+        labels = self._labels()
         wanted = self._wanted(labels, hearing)
         background = presumed_background(self.journal, labels, hearing)
         return self.examples.update(

@@ -14,6 +14,7 @@ from rich.text import Text
 from pipeline.conditions import State
 from pipeline.errors import StorageError
 from pipeline.service.console import COLOURS, TROUBLES, in_words, is_trouble
+from pipeline.service.presence_audit import audit_words, presence_audit, recent_passages
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 
@@ -31,9 +32,17 @@ def status(state: StateDirectory) -> dict[str, Any]:
             told = journal.events(types=[*TROUBLES, "settings_reloaded"], newest_first=True)
             troubles = [event.as_dict() for event in islice((e for e in told if is_trouble(e.body)), _MOST_TROUBLES)]
             last = next(journal.events(types=["decision"], most=1, newest_first=True), None)
+            run = json.loads(beats[0]["body"]).get("run") if beats and running else None
+            passages, audit = recent_passages(journal, run), presence_audit(journal)
     except StorageError as error:
         return {"running": running, "code": STALE if running else STOPPED, "error": str(error)}
-    found: dict[str, Any] = {"running": running, "state_directory": str(state.path), "troubles": troubles}
+    found: dict[str, Any] = {
+        "running": running,
+        "state_directory": str(state.path),
+        "troubles": troubles,
+        "passages": passages,
+        "false_passages": audit,
+    }
     if beats:
         age = (datetime.now(UTC) - datetime.fromisoformat(beats[0]["time"])).total_seconds()
         found |= {"beat_seconds_ago": round(age, 1), **json.loads(beats[0]["body"])}
@@ -85,6 +94,9 @@ def _numbers(found: dict[str, Any]) -> Table:
         "recording": f"{found['recording']}, {seconds:.0f} s",
         "model": found["model"] or "none yet: states of the sensors, no decisions",
         "last decision": "none" if last is None else _decision(last),
+        "passages, last 24 h": _counted(found["passages"]["last_24_h"]),
+        "last passage": _passage(found["passages"]["last"]),
+        "false passages": audit_words(found["false_passages"]),
         "decisions": ", ".join(f"{count} {label}" for label, count in found["labels"].items()) or "none",
         "behind": f"{found['backlog_seconds']:.2f} s, {found['samples_lost']} samples lost",
         "memory": f"{found['resident_mb']:.0f} MB",
@@ -98,6 +110,17 @@ def _numbers(found: dict[str, Any]) -> Table:
     return table
 
 
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {label}" for label, count in counts.items()) or "none"
+
+
+def _passage(last: dict[str, Any] | None) -> str:
+    if last is None:
+        return "none"
+    label = last["label"] or f"no label ({last['reason']})"
+    return f"{last['passage']}, {label}, {last['end_seconds'] - last['start_seconds']:.0f} s"
+
+
 def _learning(found: dict[str, Any]) -> str:
     under_way = found.get("learning")
     return under_way or "waits" if found["code"] == RUNNING else "broken off" if under_way else "none"
@@ -106,5 +129,5 @@ def _learning(found: dict[str, Any]) -> str:
 def _decision(last: dict[str, Any]) -> str:
     mark = f"{last['time']} {last['id']} "
     if last["label"] is None:
-        return f"{mark}undecided, {last['reason']}"
+        return mark + ("nobody" if last["reason"] == "nobody" else f"undecided, {last['reason']}")
     return f"{mark}{last['label']}, probability {last['probability']:.2f}, {last['sensors_used']} sensors"

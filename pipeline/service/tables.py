@@ -51,10 +51,25 @@ def training_table(model: Model) -> Table:
 def show_trained(model: Model, console: Console) -> None:
     """What training found, and what is to be said of it."""
     console.print(training_table(model))
+    console.print(presence_words(model), soft_wrap=True, highlight=False)
     for name in model.notes["doubted_recordings"]:
         console.print(f"not learned from {name}: what is heard there contradicts its label", highlight=False)
     for warning in warnings_of(model, Choices().alpha):
         console.print(warning, style="yellow", soft_wrap=True, highlight=False)
+
+
+def presence_words(model: Model) -> str:
+    """Say what is known about presence, and which rate of false passages it can guarantee."""
+    if model.presence is None:
+        return (
+            "presence: provisional, as there was too little background to learn from; label stretches without anybody "
+            "as nobody, at least some minutes"
+        )
+    per_day = Choices().false_passages_per_day
+    return (
+        f"presence: learned from {model.presence.hours[0]:.1f} h of background, which guarantees at most "
+        f"{model.presence.guaranteed_per_day(per_day):.1f} false passages a day at the usual {per_day:g}"
+    )
 
 
 def warnings_of(model: Model, alpha: float) -> list[str]:

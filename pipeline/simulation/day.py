@@ -399,16 +399,24 @@ def _framed(power: Floats, frame: int) -> Floats:
 
 
 def quiet_stretches(
-    day: Day, *, margin_seconds: float = 5.0, distractor_margin_seconds: float = 1.0, least_seconds: float = 10.0
+    day: Day,
+    *,
+    margin_seconds: float = 5.0,
+    distractor_margin_seconds: float | None = 1.0,
+    least_seconds: float = 10.0,
 ) -> Sequence[tuple[float, float]]:
-    """Return the stretches with neither passage nor distractor, margins left out, each at least so long."""
+    """Return the stretches with neither passage nor distractor, margins left out, each at least so long.
+
+    With a `distractor_margin_seconds` of None distractors do not count: nobody passes while there is one.
+    """
     taken = [
         (one.start_seconds - margin_seconds, one.end_seconds + _TAIL_SECONDS + margin_seconds) for one in day.passages
     ]
-    taken += [
-        (one.start_seconds - distractor_margin_seconds, one.end_seconds + distractor_margin_seconds)
-        for one in day.distractors
-    ]
+    if distractor_margin_seconds is not None:
+        taken += [
+            (one.start_seconds - distractor_margin_seconds, one.end_seconds + distractor_margin_seconds)
+            for one in day.distractors
+        ]
     stretches, free = [], 0.0
     for start, end in [*sorted(taken), (day.seconds, day.seconds)]:
         if start - free >= least_seconds:

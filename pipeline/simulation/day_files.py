@@ -152,7 +152,10 @@ def write_day(files: DayFiles, out: Path, *, engine: Engine, restart: bool, cons
 def label_rows(day: Day, passages: Sequence[PassageTruth]) -> list[tuple[float, float, str]]:
     """Return disjoint spans with their labels in the order of time: audible passages, and `nobody` between them."""
     rows = [(one.start_seconds, one.end_seconds, one.label) for one in passages if one.is_audible]
-    rows += [(start, end, NOBODY) for start, end in quiet_stretches(day, margin_seconds=MARGIN_SECONDS)]
+    rows += [
+        (start, end, NOBODY)
+        for start, end in quiet_stretches(day, margin_seconds=MARGIN_SECONDS, distractor_margin_seconds=None)
+    ]
     return sorted(rows)
 
 
@@ -254,7 +257,7 @@ def _summary(files: DayFiles, truth: DayTruth) -> Table:
         ]
         seconds = sum(one.end_seconds - one.start_seconds for one in day.distractors if one.kind == kind)
         table.add_row(kind, str(counted[kind]), f"{seconds:.0f}", _median(chosen_db))
-    quiet = quiet_stretches(day, margin_seconds=MARGIN_SECONDS)
+    quiet = quiet_stretches(day, margin_seconds=MARGIN_SECONDS, distractor_margin_seconds=None)
     table.add_row(NOBODY, str(len(quiet)), f"{sum(end - start for start, end in quiet):.0f}", "")
     for sensor in range(len(day.site.sensors_m)) if day.episodes else ():
         own = [fault for fault in day.episodes if fault.sensor == sensor]
