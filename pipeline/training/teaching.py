@@ -6,11 +6,13 @@ What labelling a moment teaches is a product of three factors, each of which is 
 
 - uncertainty: 1 where all classes are equally likely or nobody had a say, 0 where the decision is certain; but never
   below 0.05, for a decision may be certain and wrong. Of two classes it falls linearly with the probability of the
-  likelier one, of more it is the entropy of their probabilities in parts of the largest possible;
+  likelier one, of more it is the entropy of their probabilities in parts of the largest possible. Where presence is
+  known, it counts by the probability that somebody is there, and doubt about that is added;
 - disagreement: of the weight that the sensors have together, the part that is not for the class with most weight, in
   parts of the largest possible, so that 1 of two classes is as much for as against; or the share of sensors without
   which the decision would be another, if that is more;
-- anomaly: the share of sensors that the screen refused, or 1 where an event was noticed.
+- anomaly: the share of sensors that the screen refused, or 1 where an event was noticed, or where somebody is there
+  who is unlike every class at all sensors.
 
 Disagreement and anomaly double it at most. Who only looks at what is uncertain never finds what is wrong with
 confidence: every eighth place is drawn by chance from all moments that are left.
@@ -31,6 +33,7 @@ from pipeline.training.passages import APART_SECONDS
 
 LEAST_UNCERTAINTY = 0.05
 BY_CHANCE_EVERY = 8
+_UNKNOWN = 0.05
 _UNHEARD = {Role.ABSENT, Role.OFF, Role.MASKED}
 _DIGITS = 9
 """Beyond them a sum depends on the order of its terms."""
@@ -68,14 +71,25 @@ def lesson(decision: Mapping[str, Any]) -> Lesson | None:
     roles = decision["roles"]
     if all(role in _UNHEARD for role in roles):
         return None
-    return Lesson(
-        _uncertainty(decision),
-        _disagreement(decision),
-        round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS),
-    )
+    anomaly = 1.0 if _is_unknown(decision) else round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS)
+    return Lesson(_uncertainty(decision), _disagreement(decision), anomaly)
+
+
+def _is_unknown(decision: Mapping[str, Any]) -> bool:
+    """Whether somebody is there who is unlike every class at all sensors; events of earlier versions do not say."""
+    known = [one for one in decision.get("p_known", ()) if one is not None]
+    return (decision.get("presence") or 0.0) > 0.5 and bool(known) and max(known) <= _UNKNOWN
 
 
 def _uncertainty(decision: Mapping[str, Any]) -> float:
+    presence: float | None = decision.get("presence")
+    about_class = _class_uncertainty(decision)
+    if presence is None:
+        return about_class
+    return max(LEAST_UNCERTAINTY, round(min(1.0, presence * about_class + 1 - abs(2 * presence - 1)), _DIGITS))
+
+
+def _class_uncertainty(decision: Mapping[str, Any]) -> float:
     probability: float | None = decision["probability"]
     if probability is None:
         return 1.0

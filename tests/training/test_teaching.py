@@ -45,6 +45,22 @@ def test_the_factors_of_hand_made_decisions():
     assert lesson(refused).anomaly == pytest.approx(0.5)
 
 
+def test_nobody_teaches_little_and_doubt_about_presence_much():
+    """Doubt about the class counts only as far as somebody is there; doubt about presence is added."""
+    for presence, expected in ((0.0, 0.05), (1.0, 0.8), (0.9, 0.9 * 0.8 + 0.2), (0.5, 1.0)):
+        told = decision(probability=0.6) | {"presence": presence}
+        assert lesson(told).uncertainty == pytest.approx(expected)
+    assert lesson(decision(probability=0.6) | {"presence": None}).uncertainty == pytest.approx(0.8)
+
+
+def test_somebody_unlike_every_class_is_asked_about_first():
+    """All sensors must say so, and somebody must be there."""
+    told = decision() | {"presence": 0.9, "p_known": [0.01, 0.05, 0.02, None]}
+    assert lesson(told).anomaly == 1.0
+    assert lesson(told | {"presence": 0.1}).anomaly == 0.0
+    assert lesson(told | {"p_known": [0.01, 0.2, 0.02, 0.01]}).anomaly == 0.0
+
+
 def test_what_a_sensor_that_was_not_asked_says_does_not_count():
     """A refused sensor contradicts nobody."""
     refused = decision(log_odds=(-1, -1, -1, 2), roles=("used", "used", "used", "anomalous"))
