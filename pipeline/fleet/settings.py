@@ -16,6 +16,7 @@ from pipeline.service.settings import (
     Decisions,
     Log,
     PathBeside,
+    Places,
     SomeSeconds,
     Table,
     Text,
@@ -54,7 +55,7 @@ class ArrayOfFleet(Table):
     name: Name
     site: Text | None = None
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
-    positions: tuple[tuple[float, float], ...] = ()
+    positions: Places = ()
     model: PathBeside | None = None
 
     @property

@@ -74,6 +74,21 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def as_places(value: Any) -> Any:
+    """Lists of two numbers as pairs; whole numbers are numbers, too."""
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple(
+        tuple(float(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in place)
+        if isinstance(place, list | tuple)
+        else place
+        for place in value
+    )
+
+
+Places = Annotated[tuple[tuple[float, float], ...], BeforeValidator(as_places)]
+
+
 def _classes(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if value is not None and (len(value) < 2 or len(set(value)) != len(value) or not all(value)):
         raise PydanticCustomError("rule", 'must be two or more different names; write for example ["person", "animal"]')
@@ -222,7 +237,7 @@ class Array(Table):
         default=16_000, validation_alias="rate"
     )
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
-    positions: tuple[tuple[float, float], ...] = ()
+    positions: Places = ()
     """Meters, (x, y) of every sensor; passages then have a direction and a speed."""
 
     @model_validator(mode="after")

@@ -39,7 +39,8 @@ LONGEST_SECONDS = 90.0
 UPDATE_SECONDS = 10.0
 AUDIT_SECONDS = (3600.0, 60.0)
 """Usual length of an audit, and the least at the end of a recording."""
-_PAST_SEGMENTS = 12
+_PAST_SEGMENTS = 40
+"""How far back the start of a passage may be moved."""
 _CADENCE_SECONDS = 40.0
 _TEMPERING_PER_SECOND = 0.12
 """Segments of one passage repeat each other: so much of the evidence of a second of new sound counts."""
