@@ -16,7 +16,7 @@ from pipeline.service.settings import (
     Decisions,
     Log,
     PathBeside,
-    Places,
+    Positions,
     SomeSeconds,
     Table,
     Text,
@@ -55,7 +55,7 @@ class ArrayOfFleet(Table):
     name: Name
     site: Text | None = None
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
-    positions: Places = ()
+    positions: Positions = ()
     model: PathBeside | None = None
 
     @property

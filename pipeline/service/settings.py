@@ -86,7 +86,7 @@ def as_places(value: Any) -> Any:
     )
 
 
-Places = Annotated[tuple[tuple[float, float], ...], BeforeValidator(as_places)]
+Positions = Annotated[tuple[tuple[float, float], ...], BeforeValidator(as_places)]
 
 
 def _classes(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -237,7 +237,7 @@ class Array(Table):
         default=16_000, validation_alias="rate"
     )
     mask: Annotated[tuple[int, ...], BeforeValidator(as_tuple)] = ()
-    positions: Places = ()
+    positions: Positions = ()
     """Meters, (x, y) of every sensor; passages then have a direction and a speed."""
 
     @model_validator(mode="after")

@@ -413,7 +413,7 @@ def test_outputs_can_be_changed_while_the_daemon_runs():
 
 def test_effective_settings_are_as_one_would_write_them():
     shown = effective(Settings(source=SoundcardSource(device="USB"), labels=Labels(file="labels.csv")))
-    assert shown["array"] == {"sensors": 4, "rate": "16 kHz", "mask": []}
+    assert shown["array"] == {"sensors": 4, "rate": "16 kHz", "mask": [], "positions": []}
     assert shown["source"] == {
         "kind": "soundcard",
         "stuck": "30 s",
