@@ -20,9 +20,11 @@ from pipeline.service.job import Job
 from pipeline.service.listening import Format
 from pipeline.service.registry import Registry
 from pipeline.service.retrain import Outcome, run
+from pipeline.service.validation import folds_of
 from pipeline.sinks.journal import Journal
 from pipeline.sources.files import find_recordings
 from pipeline.training.archive import read_archive, write_archive
+from pipeline.training.examples import NOBODY, Examples, RecordingNote
 from pipeline.training.model import Model
 from pipeline.training.store import ExampleStore
 from tests.forked import gemmed
@@ -291,3 +293,23 @@ def test_a_daemon_begins_and_learns_with_three_classes(heard, tmp_path):
     assert set(examples.walkers().label) == {0, 1, 2}
     assert {examples.recordings[place].name for place in examples.nobody().recording} == {"n0@0", "n1@0"}
     assert run(state, job) is Outcome.NOTHING
+
+
+def test_folds_hold_all_classes_and_leave_recordings_of_nobody_out():
+    """Each fold leaves two recordings of every class; nobody is in the fold of its recording, or in none."""
+    recording = np.repeat(np.arange(14), 3)
+    label = np.where(recording < 12, recording % 3, NOBODY)
+    label[::9] = NOBODY  # beside a walker of the same recording
+    values = np.zeros((len(label), 1, 2), np.float32)
+    notes = tuple(RecordingNote(f"r{n}", {}, 10, (0, 10), f"f{n}") for n in range(14))
+    present = np.ones((len(label), 1), bool)
+    start = np.arange(len(label))
+    examples = Examples(values, values, present, recording, start, label, notes, CLASSES[:3])
+    folds = folds_of(examples, n_folds=4, seed=0)
+    assert set(folds[recording >= 12]) == {-1}
+    assert all(len(set(folds[recording == n])) == 1 for n in range(14))
+    for fold in range(4):
+        held = examples.part(folds == fold).walkers()
+        left = examples.part(folds != fold).walkers()
+        assert set(held.label) == {0, 1, 2}
+        assert all(len(set(left.recording[left.label == code])) >= 2 for code in range(3))
