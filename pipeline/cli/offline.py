@@ -119,7 +119,7 @@ def simulate(
     Writes one file per recording with a channel per sensor, labels.csv (who passed), truth.csv (which
     sensor failed when, sensors counted from 1), simulation.json (all settings) and contact_sheet.png (both classes and
     every fault to look at, also those not asked for). With --day it writes one continuous recording instead, as FLAC
-    pieces named by time (about 170 MB per hour), labels.csv (passages, and nobody), passages.csv, distractors.csv,
+    pieces named by time (about 190 MB per hour), labels.csv (passages, and nobody), passages.csv, distractors.csv,
     truth.csv and day.png; --recordings and --seconds are not used then.
 
     Faults: dead, flat, stuck, loud_bursts, clipping, hum, dc_drift,

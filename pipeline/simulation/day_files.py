@@ -243,7 +243,8 @@ def _rounded(values: Sequence[object]) -> list[object]:
 def _summary(files: DayFiles, truth: DayTruth) -> Table:
     """Passages by class, distractors by kind, time with nobody, and failing sensors."""
     day = files.day
-    table = Table(title=f"{day.seconds / 3600:g} h from {day.start_hour:g} o'clock, recording {files.recording}")
+    begin = _BEGIN + timedelta(hours=day.start_hour)
+    table = Table(title=f"{day.seconds / 3600:g} h from {begin:%H:%M}, recording {files.recording}")
     for column in ("what", "number", "seconds", "median SNR, dB"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for label in day.classes:

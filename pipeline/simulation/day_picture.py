@@ -68,7 +68,7 @@ def _hours(seconds: Floats | float) -> Any:
 
 def _shade(axes: Any, day: Day) -> None:
     """Nights in gray, showers in blue."""
-    grid = np.arange(0.0, day.seconds, 60.0)
+    grid = np.linspace(0.0, day.seconds, _MOST_POINTS + 1)
     hour = day.climate.hour(day.start_seconds + grid)
     night = (hour < 6) | (hour > 20)
     axes.fill_between(
@@ -82,7 +82,7 @@ def _shade(axes: Any, day: Day) -> None:
 
 
 def _label_hours(axes: Any, day: Day) -> None:
-    step = next(step for step in (1 / 12, 1 / 6, 0.5, 1, 2, 6, 24, 48) if day.seconds / 3600 / step <= 25)
+    step = next(step for step in (1 / 60, 1 / 12, 1 / 6, 0.5, 1, 2, 6, 24, 48) if day.seconds / 3600 / step <= 25)
     first = np.ceil(day.start_hour / step) * step
     marks = np.arange(first, day.start_hour + day.seconds / 3600 + 1e-9, step)
     axes.set_xticks(
@@ -111,9 +111,10 @@ def _draw_levels(axes: Any, files: DayFiles, out: Path) -> None:
 
 def _draw_weather(axes: Any, day: Day) -> None:
     grid = np.arange(0.0, day.seconds, max(day.seconds / _MOST_POINTS, 1.0))
-    axes.plot(_hours(grid), day.climate.wind_m_per_s(day.start_seconds + grid), color="#31a354", linewidth=1)
+    speed = day.climate.wind_m_per_s(day.start_seconds + grid)
+    axes.plot(_hours(grid), speed, color="#31a354", linewidth=1)
     axes.set_ylabel("wind, m/s", fontsize=9)
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, 1.2 * float(speed.max()))
 
 
 def _draw_passages(axes: Any, day: Day, truth: DayTruth) -> None:
@@ -124,6 +125,8 @@ def _draw_passages(axes: Any, day: Day, truth: DayTruth) -> None:
         peak = [one.peak_db for one in chosen]
         size = [10 + 2 * (one.end_seconds - one.start_seconds) for one in chosen]
         axes.vlines(at, 0, peak, color=COLORS[label], linewidth=1, alpha=0.7)
+        spans = [_hours(one.start_seconds) for one in chosen], [_hours(one.end_seconds) for one in chosen]
+        axes.hlines(np.zeros(len(chosen)), *spans, color=COLORS[label], linewidth=4)
         axes.scatter(at, peak, s=size, color=COLORS[label], label=f"{label} ({len(chosen)})", zorder=3)
     axes.axhline(0, color="gray", linewidth=0.6)
     axes.set_ylabel("passages\npeak SNR, dB", fontsize=9)
@@ -137,6 +140,8 @@ def _draw_distractors(axes: Any, day: Day) -> None:
         chosen = [one for one in day.distractors if one.kind == kind]
         middle = [(one.start_seconds + one.end_seconds) / 7200 for one in chosen]
         axes.scatter(middle, [lane] * len(chosen), marker="|", s=130, linewidths=2, color=_KIND_COLORS[kind])
+        spans = [_hours(one.start_seconds) for one in chosen], [_hours(one.end_seconds) for one in chosen]
+        axes.hlines([lane] * len(chosen), *spans, color=_KIND_COLORS[kind], linewidth=4)
     counts = [sum(one.kind == kind for one in day.distractors) for kind in reversed(KINDS)]
     axes.set_yticks(
         range(len(KINDS)), [f"{kind} ({n})" for kind, n in zip(reversed(KINDS), counts, strict=True)], fontsize=8

@@ -34,7 +34,7 @@ def written(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("day") / "one"
     done = gemmed("simulate", str(out), *DAY, *FILES, "--start-hour", "6", "--jobs", "1")
     assert done.returncode == 0, done.stderr
-    assert "0.1 h from 6 o'clock, recording day9" in done.stdout
+    assert "0.1 h from 06:00, recording day9" in done.stdout
     assert PATTERN in done.stdout
     return out
 
