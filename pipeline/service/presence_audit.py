@@ -60,7 +60,7 @@ def _heard(journal: Journal) -> dict[str, Any]:
     return {
         "threshold": threshold,
         "heard_hours": round(seconds / 3600, 2),
-        "estimated_per_day": None if rate is None else [round(one, 3) for one in rate],
+        "estimated_per_day": None if rate is None else [float(f"{one:.3g}") for one in rate],
     }
 
 

@@ -385,6 +385,7 @@ def test_a_replay_shows_passages_by_recording():
     summaries = [
         event
         | {"trained_on": event["recording"] == "run-0002", "decisions": 20, "labels": {"human": 15}, "abstained": 5}
+        | {"nobody": 5}
         for event in told
         if event["type"] == "recording_finished"
     ]
