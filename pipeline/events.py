@@ -279,9 +279,14 @@ class Features:
     trusted: Mask
     views: Views | None = None
     """What they were made of."""
+    presence: Numbers | None = None  # (sensors,): log-odds that somebody is there; None if nothing is known about that
+    is_empty: bool = False
+    """Whether nobody is there for sure, so that sensors have no sound in common."""
 
     def __post_init__(self) -> None:
         _freeze(self, "summary", "timing", "present", "trusted")
+        if self.presence is not None:
+            _freeze(self, "presence")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,12 +314,14 @@ class Verdicts:
     screened: Screened
     margins: Numbers  # (sensors,), positive for the second class; with more than two classes (sensors, pairs of them)
     log_odds: Numbers  # (sensors, classes), against the first class, whose column is 0; calibrated
-    presence: Numbers | None = None  # log-odds that somebody is there, None if nothing is known about that
 
     def __post_init__(self) -> None:
         _freeze(self, "margins", "log_odds")
-        if self.presence is not None:
-            _freeze(self, "presence")
+
+    @property
+    def presence(self) -> Numbers | None:
+        """Log-odds that somebody is there, by each sensor; None if nothing is known about that."""
+        return self.screened.features.presence
 
     def probabilities(self) -> list[tuple[float, ...] | None]:
         """Return the probabilities of the classes by each sensor alone; None where it has no log-odds."""

@@ -39,6 +39,7 @@ from pipeline.stages import (
     Mfcc,
     Pacing,
     Passages,
+    Presence,
     Projection,
     Screening,
     Suspicion,
@@ -163,7 +164,12 @@ def screening(model: Model, choices: Choices) -> list[Stage]:
         alarms_per_day=choices.alarms_per_day,
         contamination=model.notes["contamination"],
     )
-    stages: list[Stage] = [Projection(model.summary, model.timing), Screening(model.screen, model.reference)]
+    rule = presence_of(model, choices)
+    stages: list[Stage] = [
+        Projection(model.summary, model.timing),
+        *([Presence(rule, fused, is_learned=model.presence is not None)] if rule else []),
+        Screening(model.screen, model.reference),
+    ]
     return [*stages, suspicion] if choices.health else stages
 
 
@@ -176,7 +182,7 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
     """From p-values to decisions."""
     rule = model.votes if choices.fusion == "votes" else model.combined_features
     return [
-        Classification(model.machines, len(model.classes), presence_of(model, choices)),
+        Classification(model.machines, len(model.classes)),
         Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence, somebody=fused),
     ]
 

@@ -14,6 +14,7 @@ from pipeline.stages.masking import Masking
 from pipeline.stages.measuring import Measuring
 from pipeline.stages.pacing import Pacing
 from pipeline.stages.passages import Passages
+from pipeline.stages.presence import Presence
 from pipeline.stages.screening import Screening
 from pipeline.stages.suspicion import Suspicion
 from pipeline.stages.viewing import Viewing
@@ -34,6 +35,7 @@ __all__ = [
     "Mfcc",
     "Pacing",
     "Passages",
+    "Presence",
     "Projection",
     "Screening",
     "Suspicion",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.events import Numbers, Screened, Verdicts, Views
+from pipeline.events import Numbers, Screened, Verdicts
 
 
 class Machine(Protocol):
@@ -17,22 +17,14 @@ class Machine(Protocol):
     def class_log_odds(self, decision: Numbers, /) -> Numbers: ...
 
 
-class PresenceRule(Protocol):
-    """Log-odds that somebody is there, for each sensor; NaN where it is absent."""
-
-    def log_odds(self, summary: Any, background: Any, seconds: float, /) -> Numbers: ...
-
-
 class Classification:
-    """Margin and calibrated log-odds of every sensor that is present and has a classifier, and of presence."""
+    """Margin and calibrated log-odds of every sensor that is present and has a classifier."""
 
     accepts = Screened
     remembers = ()
 
-    def __init__(
-        self, machines: Sequence[Machine | None], n_classes: int = 2, presence: PresenceRule | None = None
-    ) -> None:
-        self._machines, self._n_classes, self._presence = tuple(machines), n_classes, presence
+    def __init__(self, machines: Sequence[Machine | None], n_classes: int = 2) -> None:
+        self._machines, self._n_classes = tuple(machines), n_classes
 
     def push(self, screened: Screened, /) -> list[object]:
         features = screened.features
@@ -43,12 +35,7 @@ class Classification:
             if machine is not None and features.present[s]:
                 margins[s : s + 1] = machine.decision(features.summary[s : s + 1])
                 log_odds[s : s + 1] = machine.class_log_odds(margins[s : s + 1])
-        return [Verdicts(screened, margins, log_odds, self._somebody(features.views))]
-
-    def _somebody(self, views: Views | None) -> Numbers | None:
-        if self._presence is None or views is None:
-            return None
-        return self._presence.log_odds(views.summary, views.background, views.background_seconds)
+        return [Verdicts(screened, margins, log_odds)]
 
     def flush(self) -> list[object]:
         return []

@@ -22,6 +22,7 @@ from pipeline.events import (
     Verdicts,
     class_probabilities,
 )
+from pipeline.stages.presence import Evidence
 
 _FULL_WEIGHT = 10.0
 """A p-value so many times alpha, or more, is no reason to believe a sensor less."""
@@ -37,12 +38,6 @@ class Rule(Protocol):
     """
 
     def __call__(self, log_odds: Numbers, features: Any, weights: Numbers, /) -> Sequence[float]: ...
-
-
-class Evidence(Protocol):
-    """Log-odds that somebody is there, of all usable sensors together; None if there is none."""
-
-    def __call__(self, log_odds: Numbers, usable: Mask, /) -> float | None: ...
 
 
 class Fusion:

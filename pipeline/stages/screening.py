@@ -51,7 +51,8 @@ class Screening:
     summary alone is far: a small p-value is a sensor fault. Where two groups of sensors contradict each other, the one
     that departed from its own past is at fault.
 
-    Sensors are compared with those that are trusted. A masked sensor is still measured, so that it can come back.
+    Sensors are compared with those that are trusted. A masked sensor is still measured, so that it can come back. While
+    nobody is there, sensors have no sound in common: they are compared with their own past only.
     """
 
     accepts = Features
@@ -67,6 +68,9 @@ class Screening:
             return [Screened(features, nothing, nothing, nothing, nothing, np.ones(len(nothing), np.bool_))]
         novelty = self._reference.measured(features.summary, features.present)
         p = self._screen.p_values(features.timing, features.present, features.trusted, novelty)
+        if features.is_empty:
+            known = self._reference.p_values(novelty)
+            return [Screened(features, p.own, np.full(len(novelty), np.nan), p.own, known, ~self._screen.ready)]
         others, both = p.others, p.both
         like_itself = features.present & features.trusted & (p.own > _REFUSED)
         departed = self._departures.take(features.summary, p.agree, like_itself)

@@ -44,6 +44,7 @@ from pipeline.stages import (
     Mfcc,
     Pacing,
     Passages,
+    Presence,
     Projection,
     Screening,
     Suspicion,
@@ -115,7 +116,7 @@ class Machine:
         return np.column_stack([0 * decision, 3 * decision])
 
 
-class Presence:
+class PresenceRule:
     """Somebody is there for a while and then not, by the level of the sound."""
 
     def log_odds(self, summary, background, seconds):
@@ -134,9 +135,10 @@ BLOCKS = laws.cut(sound(12), 333)
 SEGMENTS = laws.fed(Windowing(GRID), BLOCKS)
 CEPSTRA = laws.fed(Mfcc(GRID), SEGMENTS)
 VIEWS = laws.fed(Background(GRID), laws.fed(viewing(), CEPSTRA))
-FEATURES = laws.fed(projection(), VIEWS)
+PROJECTED = laws.fed(projection(), VIEWS)
+FEATURES = laws.fed(Presence(PresenceRule(), fused, is_learned=True), PROJECTED)
 SCREENED = laws.fed(Screening(Screen(), Reference()), FEATURES)
-VERDICTS = laws.fed(Classification([Machine()] * SENSORS, 2, Presence()), SCREENED)
+VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
 STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
 HOURS = [STARTED, *laws.cut(sound(30), 20_000), Gap(120_000, 280_000, "lost")]
 SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
@@ -159,6 +161,7 @@ STAGES = {
     "viewing as published": (lambda: viewing(features=PAPER), CEPSTRA),
     "background": (lambda: Background(GRID), VIEWS),
     "projection": (projection, VIEWS),
+    "presence": (lambda: Presence(PresenceRule(), fused, is_learned=True), PROJECTED),
     "screening": (lambda: Screening(Screen(), Reference()), FEATURES),
     "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
     "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS),

@@ -52,10 +52,11 @@ def decision(number: int, presence: float | None, p=0.8, roles=None, levels=0.0,
     n_frames = GRID.stride // GRID.hop
     frames = np.broadcast_to(np.asarray(onsets, np.float32), (SENSORS, n_frames))
     views = Views(span, span, summary, nothing, everyone, everyone, frames, np.zeros_like(summary), 120.0)
-    features = Features(span, span, nothing, nothing, everyone, everyone, views)
+    log_odds = np.full(SENSORS, presence or 0.0)
+    features = Features(span, span, nothing, nothing, everyone, everyone, views, log_odds)
     usual = np.full(SENSORS, p_known)
     screened = Screened(features, usual, usual, usual, usual, ~everyone)
-    verdicts = Verdicts(screened, np.zeros(SENSORS), np.zeros((SENSORS, 2)), np.full(SENSORS, presence or 0.0))
+    verdicts = Verdicts(screened, np.zeros(SENSORS), np.zeros((SENSORS, 2)))
     label = None if presence is not None and presence <= 0 else ("a", "b")[int(p > 0.5)]
     outcome = Outcome(label, max(p, 1 - p), log(p / (1 - p)), None, (1 - p, p))
     roles = roles or (Role.USED,) * SENSORS
