@@ -45,7 +45,10 @@ class ConsoleView:
         if kind == "recording_started":
             self._rate_hz, self._row = event["rate_hz"], []
         elif kind == "decision":
-            self._decided(event)
+            if event.get("presence") is None:
+                self._decided(event)
+        elif kind in ("passage_started", "passage_ended"):
+            self._line(event, passage_in_words(event), "bold")
         elif kind == "state_changed" and event["to"] != event["from"]:
             causes = f": {', '.join(event['causes'])}; {'; '.join(event['cures'])}" if event["causes"] else ""
             self._line(event, f"sensor {event['sensor']} is {event['to']}{causes}", COLOURS[State(event["to"])])
@@ -74,6 +77,22 @@ class ConsoleView:
     def _line(self, event: dict[str, Any], text: str, style: str) -> None:
         mark = f"{event['time'][11:19]} {event['id']:>7} "
         self._console.print(Text(mark, style="dim") + Text(text, style=style), soft_wrap=True)
+
+
+def passage_in_words(event: dict[str, Any]) -> str:
+    """Say who passes, or passed, with what is known of it."""
+    label = event["label"] or f"no label ({event['reason']})"
+    sure = "" if event["probability"] is None else f" {event['probability']:.0%}"
+    if event["type"] == "passage_started":
+        return f"somebody is there: {label}{sure}"
+    cadence = event["cadence_per_minute"]
+    more = [
+        f"{event['end_seconds'] - event['start_seconds']:.0f} s",
+        *([f"{cadence:.0f} steps per minute"] if cadence is not None else []),
+        f"sensors {' '.join(map(str, event['sensors_used'])) or 'none'}",
+        *(f"sensor {one['sensor']} {one['role']} {one['share']:.0%}" for one in event["sensors_excluded"]),
+    ]
+    return f"passed: {label}{sure}, {', '.join(more)}"
 
 
 _SAID = ("where", "message", "why", "error", "status", "run_that_died", "model", "seconds", "reasons")

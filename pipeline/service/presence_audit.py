@@ -24,22 +24,19 @@ def presence_audit(journal: Journal) -> dict[str, Any]:
     configured = json.loads(chosen[0]["choices"]).get("false_passages_per_day") if chosen else None
     champion = journal.rows("SELECT facts FROM models WHERE status = 'champion'")
     background = json.loads(champion[0]["facts"]).get("background") if champion else None
-    found = _heard(journal)
     return {
         "configured_per_day": configured,
         "background_hours": background["hours"] if background else None,
-        "guaranteed_per_day": _guaranteed(background, found["threshold"]) if background else None,
-        **found,
+        "guaranteed_per_day": _guaranteed(background, configured) if background and configured else None,
+        **_heard(journal),
     }
 
 
-def _guaranteed(background: dict[str, Any], threshold: float | None) -> float | None:
-    from pipeline.learners.array_presence import THRESHOLDS
-
-    if threshold is None or not background["hours"]:
-        return None
-    counts = [n for one, n in zip(THRESHOLDS, background["starts"], strict=True) if one >= threshold - 1e-9]
-    return round((counts[0] + 1) * 24 / background["hours"], 2) if counts else None
+def _guaranteed(background: dict[str, Any], per_day: float) -> float | None:
+    """One more than would have started in the background of training, at the lowest threshold that keeps the rate."""
+    hours = background["hours"]
+    kept = [n for n in background["starts"] if n <= per_day * hours / 24]
+    return round(((kept or background["starts"][-1:])[0] + 1) * 24 / hours, 2) if hours else None
 
 
 def _heard(journal: Journal) -> dict[str, Any]:

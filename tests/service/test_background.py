@@ -115,17 +115,16 @@ def test_an_audit_adds_up_the_hours_since_the_threshold_changed(tmp_path):
 
 
 def test_what_is_guaranteed_is_one_more_than_counted_in_the_background_of_training(tmp_path):
-    """Two rises to 2.0 in 6 hours: at most three in the next six."""
-    starts = [9 - round(4 * (one - 0.5)) if one <= 2.5 else 0 for one in THRESHOLDS.tolist()]
-    at = starts[[round(one, 1) for one in THRESHOLDS.tolist()].index(2.0)]
+    """The lowest threshold that starts at most the configured rate starts twice in 16 hours: at most three in the next."""
+    starts = [9, 5, 2, 2, 1, *[0] * (len(THRESHOLDS) - 5)]
     with journal_of(tmp_path, choices={"false_passages_per_day": 3.0}) as journal:
-        facts = json.dumps({"background": {"hours": 6.0, "starts": starts}})
+        facts = json.dumps({"background": {"hours": 16.0, "starts": starts}})
         journal.execute(
             "INSERT INTO models VALUES ('m', 'm', 'now', 'given', NULL, 'champion', 'now', 'why', ?)", (facts,)
         )
-        journal.append([Entry("run", audited(3600, 2.0, [0]))])
         found = presence_audit(journal)
-    assert found["guaranteed_per_day"] == pytest.approx((at + 1) * 4)
+    assert found["guaranteed_per_day"] == pytest.approx(3 * 24 / 16)
+    assert "at most 4.5 guaranteed by 16.0 h" in audit_words(found)
 
 
 def test_a_journal_in_which_nothing_happened_says_so(tmp_path):

@@ -164,10 +164,15 @@ def test_recordings_that_were_trained_on_are_left_out(replayed):
     assert passage_evaluation([event | {"trained_on": True} for event in told], labels) is None
 
 
-def test_a_replay_without_passages_has_no_scores_of_them(decisions, unseen):
+def test_a_replay_that_looked_for_no_passages_has_no_scores_of_them(decisions, unseen):
+    """One that looked and found none has found none of those that are labeled."""
     events = [json.loads(text) for text in decisions.read_text().splitlines()]
     without = [event for event in events if event["type"] not in PASSAGE_EVENTS]
-    assert passage_evaluation(without, read_labels(unseen / "labels.csv")) is None
+    labels = read_labels(unseen / "labels.csv")
+    assert passage_evaluation([without[0] | {"finds_passages": False}, *without[1:]], labels) is None
+    looked = passage_evaluation([without[0] | {"finds_passages": True}, *without[1:]], labels)
+    assert looked is not None
+    assert looked["found"]["value"] == 0
 
 
 def test_labels_of_whole_recordings_still_say_whether_somebody_was_found(replayed, unseen):

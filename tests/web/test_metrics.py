@@ -66,7 +66,9 @@ def test_promtool_has_nothing_to_find_fault_with(finished):
 
 def test_counters_are_what_the_journal_tells(finished, series):
     decisions = [event for event in finished[1] if event["type"] == "decision"]
-    labels = Counter(event["label"] or "undecided" for event in decisions)
+    labels = Counter(
+        event["label"] or ("nobody" if event["reason"] == "nobody" else "undecided") for event in decisions
+    )
     assert {label: value(series, "gemmed_decisions_total", label=label) for label in labels} == labels
     for sensor in range(4):
         name = str(sensor + 1)
