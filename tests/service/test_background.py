@@ -115,7 +115,7 @@ def test_an_audit_adds_up_the_hours_since_the_threshold_changed(tmp_path):
 
 
 def test_what_is_guaranteed_is_one_more_than_counted_in_the_background_of_training(tmp_path):
-    """The lowest threshold that starts at most the configured rate starts twice in 16 hours: at most three in the next."""
+    """The lowest threshold that keeps the rate starts two passages in 16 hours: at most three in the next 16."""
     starts = [9, 5, 2, 2, 1, *[0] * (len(THRESHOLDS) - 5)]
     with journal_of(tmp_path, choices={"false_passages_per_day": 3.0}) as journal:
         facts = json.dumps({"background": {"hours": 16.0, "starts": starts}})
