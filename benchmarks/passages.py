@@ -30,11 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._streams import SIDES, Sources, Stream
+from benchmarks.passages_cadence import measure_cadence
+from benchmarks.passages_day import measure_day, test_day, training_day
 from benchmarks.passages_peers import Envelope
+from benchmarks.passages_rate import measure_guarantee, measure_sites
 from benchmarks.passages_run import Heard, Sound, Trained, say, train_on
 from benchmarks.passages_score import Figures
-from benchmarks.passages_streams import heard_at_rates, measure_real, measure_time, measure_unknown
+from benchmarks.passages_streams import PER_DAY, heard_at_rates, measure_real, measure_time, measure_unknown
+from benchmarks.passages_stress import measure_cost, measure_gain, measure_noise
 from benchmarks.report import finish
+from pipeline.training.model import Model
 
 PARTS = ("day", "real", "time", "noise", "gain", "rate", "cadence", "unknown", "cost")
 NEED_AUDIO = ("real", "time", "gain", "cadence", "unknown")
@@ -48,12 +53,38 @@ HEADLINES = (
 class Sizes:
     """How much sound each part uses, in hours unless said otherwise."""
 
+    day_training: float = 6.0
+    day: float = 24.0
     real_training: float = 6.0
     real: float = 6.0
     time: float = 10.0
+    noise_minutes: float = 10.0
+    gain: float = 0.4
+    gain_streams: int = 6
+    sites: int = 12
+    site: float = 2.0
+    guarantee: tuple[float, ...] = (0.5, 1.0, 2.0)
+    guarantee_trials: int = 12
+    walks: int = 60
+    cost_minutes: int = 20
 
 
-QUICK = Sizes(real_training=1.5, real=0.75, time=1.0)
+QUICK = Sizes(
+    day_training=1.0,
+    day=1.5,
+    real_training=1.5,
+    real=0.75,
+    time=1.0,
+    noise_minutes=2.0,
+    gain=0.3,
+    gain_streams=1,
+    sites=2,
+    site=0.5,
+    guarantee=(0.25, 0.5),
+    guarantee_trials=3,
+    walks=10,
+    cost_minutes=3,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +132,63 @@ class Runs:
     def real_heard(self) -> Heard:
         envelope = self.envelopes.setdefault("real", Envelope())
         return heard_at_rates(self.real_trained, self.real_sound, envelope, keep_summary=True)
+
+    @cached_property
+    def day_trained(self) -> Trained:
+        envelope = self.envelopes.setdefault("day training", Envelope())
+        return self.trained_on(training_day(self.seed + 10, self.sizes.day_training), "day", envelope)
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """Return the models that are there, or the one that is made first."""
+        made = {name: self.__dict__[f"{name}_trained"].model for name in ("real", "day") if self._is_made(name)}
+        return made or {self._usual: getattr(self, f"{self._usual}_trained").model}
+
+    def _is_made(self, name: str) -> bool:
+        return f"{name}_trained" in self.__dict__
+
+    @property
+    def _usual(self) -> str:
+        return "day" if self.audio is None else "real"
+
+    @property
+    def cautious_side(self) -> str:
+        """Return the unseen sources when it is the last look; else all others."""
+        return "unseen" if self.side == "unseen" else "known"
+
+    def day(self) -> Figures:
+        trained, envelope = self.day_trained, Envelope()
+        sound = test_day(self.seed + 11, self.sizes.day)
+        heard = heard_at_rates(trained, sound, envelope, keep_summary=True)
+        return measure_day(trained, (self.envelopes["day training"], envelope), sound, heard)
+
+    def noise(self) -> Figures:
+        return measure_noise(self.models, self.sizes.noise_minutes, self.seed)
+
+    def gain(self) -> Figures:
+        seeds = range(self.seed + 40, self.seed + 40 + self.sizes.gain_streams)
+        sounds = [self.stream(f"gain {seed}", self.side, self.sizes.gain, seed, peak_db=(5.0, 20.0)) for seed in seeds]
+        return measure_gain(self.real_trained.model, sounds, PER_DAY)
+
+    def rate(self) -> Figures:
+        """Simulated sites by the model of a site; parts of the training stream."""
+        first = self.seed + 50
+        sites = measure_sites(self.day_trained, range(first, first + self.sizes.sites), self.sizes.site)
+        trained = self.day_trained if self.audio is None else self.real_trained
+        hours = self.sizes.guarantee
+        return {
+            "sites": sites,
+            "guarantee": measure_guarantee(trained, hours, self.sizes.guarantee_trials, self.seed),
+        }
+
+    def cadence(self) -> Figures:
+        assert self.audio is not None
+        return measure_cadence(self.audio, self.cautious_side, self.sizes.walks, self.seed)
+
+    def cost(self) -> Figures:
+        minutes = self.sizes.cost_minutes
+        sound = test_day(self.seed + 12, (minutes + 1) / 60)
+        return measure_cost(next(iter(self.models.values())), sound, minutes)
 
     def real(self) -> Figures:
         heard = self.real_heard

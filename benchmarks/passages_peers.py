@@ -59,7 +59,7 @@ def peer_figures(
     """Return the figures of all peers on a stream, at the same configured rate of false passages."""
     found: dict[str, Figures | None] = {STA_LTA: None}
     try:
-        found[STA_LTA] = _sta_lta_figures(trained.sound, trained_envelope.values, sound, envelope.values, per_day)
+        found[STA_LTA] = _sta_lta_figures(trained, trained_envelope.values, sound, envelope.values, per_day)
     except ModuleNotFoundError as error:
         say(f"{error.name} is not installed, the STA/LTA peer is left out; pip install 'gemmed[benchmarks]'")
     found[TREES] = _trees_figures(trained, sound, heard, per_day)
@@ -72,14 +72,14 @@ def peer_figures(
 
 
 def _sta_lta_figures(
-    training: Sound, training_values: Samples, sound: Sound, values: Samples, per_day: float
+    trained: Trained, training_values: Samples, sound: Sound, values: Samples, per_day: float
 ) -> Figures:
     """Windows by what is found on the training stream, thresholds by its false passages."""
     best: tuple[float, tuple[float, float], float] | None = None
     for seconds in STA_LTA_SECONDS:
         course = _ratios(training_values, *seconds)
-        threshold = _lowest(_RATIOS, lambda ratio, c=course: _triggered(c, ratio), training, per_day)  # type: ignore[misc]
-        told = Scored(training, _triggered(course, threshold)).detection()["found_iou"]
+        threshold = _lowest(_RATIOS, lambda ratio, c=course: _triggered(c, ratio), trained, per_day)  # type: ignore[misc]
+        told = Scored(trained.sound, _triggered(course, threshold)).detection()["found_iou"]
         value = told["value"] if told else 0.0
         if best is None or value > best[0]:
             best = value, seconds, threshold
@@ -109,12 +109,13 @@ def _triggered(ratios: Sequence[Floats], threshold: float) -> list[Found]:
     return [Found(one["time"] - begin, one["time"] - begin + one["duration"]) for one in events]
 
 
-def _lowest(thresholds: Floats, detect: Callable[[float], list[Found]], training: Sound, per_day: float) -> float:
+def _lowest(thresholds: Floats, detect: Callable[[float], list[Found]], trained: Trained, per_day: float) -> float:
     """Return the lowest threshold with at most the configured rate of false passages on the training stream."""
-    nobody = training.nobody
+    nobody = trained.nobody
     allowed = per_day * sum(end - start for start, end in nobody) / 86_400
     for threshold in thresholds.tolist():
-        if len(Scored(training, detect(threshold)).false(nobody, distractors=False)) <= allowed:
+        scored = Scored(trained.sound, detect(threshold))
+        if len(scored.false(nobody, distractors=not trained.label_distractors)) <= allowed:
             return float(threshold)
     return float(thresholds[-1])
 

@@ -152,6 +152,12 @@ class Trained:
     model: Model
     examples: Examples
     sound: Sound
+    label_distractors: bool
+    """Whether distractors count as false passages when thresholds are chosen."""
+
+    @property
+    def nobody(self) -> list[Stretch]:
+        return self.sound.nobody if self.label_distractors else self.sound.background
 
 
 def train_on(
@@ -177,7 +183,7 @@ def train_on(
     if model.presence is None:
         sys.exit(f"{sound.name} has too few segments with or without passages to learn presence; use more hours")
     say(f"{sound.name}: presence learned from {model.presence.hours[0]:.2f} h of background")
-    return Trained(model.save(folder / "model"), lesson.examples, sound)
+    return Trained(model.save(folder / "model"), lesson.examples, sound, label_distractors)
 
 
 def _write_sound(sound: Sound, folder: Path, listener: Listener | None) -> list[str]:
@@ -222,6 +228,8 @@ class Found:
     label: str | None = None
     leaning: str | None = None
     """The most probable class, decided or not."""
+    probability: float | None = None
+    """Of that class."""
     p_known: float | None = None
     known_at: float = np.nan
     reason: PassageEnd | None = None
@@ -317,6 +325,7 @@ def _found(passage: Passage, known_at: float, reason: PassageEnd) -> Found:
         passage.stop / RATE_HZ,
         passage.outcome.label,
         leaning,
+        passage.outcome.probability,
         passage.p_known,
         known_at,
         reason,

@@ -76,8 +76,12 @@ class Scored:
         own = self.among(band)
         return {
             "found": share([span in self._touched for span in own]),
-            "found_iou": share([self._iou.get(span, 0.0) >= LEAST_IOU for span in own]),
+            "found_iou": share([self.is_found(span) for span in own]),
         }
+
+    def is_found(self, span: Span) -> bool:
+        """Return whether a true passage is found with enough intersection over union."""
+        return self._iou.get(span, 0.0) >= LEAST_IOU
 
     def false(self, background: Sequence[Stretch], *, distractors: bool) -> list[Span]:
         """Passages in stretches of background that overlap no passage, nor a distractor if those are events, too."""
@@ -126,6 +130,7 @@ class Scored:
         return {
             "class_right": share([one.label == true for one, true in decided]),
             "class_right_forced": share([one.leaning == true for one, true in passages]),
+            "class_probability": _mean([one.probability for one, _ in passages if one.probability is not None]),
             "abstained": share([one.label is None for one, _ in passages]),
             "segments_right": _mean(right),
             "segments_right_forced": _mean(forced),
@@ -148,7 +153,7 @@ class Scored:
         return dict(Counter(str(one.reason) for one in self.found if one.reason is not None))
 
 
-def _mean(hits: Sequence[bool]) -> float | None:
+def _mean(hits: Sequence[bool] | Sequence[float]) -> float | None:
     return round(float(np.mean(hits)), 4) if hits else None
 
 

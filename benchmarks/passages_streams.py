@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.passages_peers import Envelope, peer_figures
-from benchmarks.passages_run import Happening, Heard, Sound, Trained, decide
+from benchmarks.passages_run import Floats, Happening, Heard, Sound, Trained, decide
 from benchmarks.passages_score import (
     BANDS,
     LOUD_DB,
@@ -150,6 +150,7 @@ def show_classes(sound: Sound, ours: Figures) -> None:
         ["passages with a label: right", percent(ours["class_right"])],
         ["passages without a label", percent(ours["abstained"])],
         ["passages, likeliest class: right", percent(ours["class_right_forced"])],
+        ["probability of that class, mean", _percent(ours["class_probability"])],
         ["their segments with a label: right", _percent(ours["segments_right"])],
         ["their segments, likeliest class: right", _percent(ours["segments_right_forced"])],
         ["latency, median, s", str(ours["latency_seconds"])],
@@ -211,7 +212,7 @@ def _span(one: Happening) -> Span:
     return Span("", one.start, one.end, None)
 
 
-def _event_p_known(events: Sequence[Happening], heard: Heard, segment_seconds: float) -> np.ndarray:  # type: ignore[type-arg]
+def _event_p_known(events: Sequence[Happening], heard: Heard, segment_seconds: float) -> Floats:
     """Mean p-value of the segments inside each event of at least 5 dB, whether it was found or not."""
     starts, ends = heard.segments(segment_seconds)
     values = np.array(heard.p_known)
@@ -223,7 +224,7 @@ def _event_p_known(events: Sequence[Happening], heard: Heard, segment_seconds: f
     return np.array(means)
 
 
-def _separation(walkers: np.ndarray, others: np.ndarray) -> Figures:  # type: ignore[type-arg]
+def _separation(walkers: Floats, others: Floats) -> Figures:
     from sklearn.metrics import roc_auc_score
 
     if not len(walkers) or not len(others):
