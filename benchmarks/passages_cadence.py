@@ -175,5 +175,5 @@ def _cadence(chain: Chain, sound: Floats) -> Cadence | None:
     samples: Samples = converted(sound)
     facts += chain.push(Block(0, samples, np.ones(N_SENSORS, np.bool_)))
     facts += chain.flush()
-    onsets = [fact.onsets.mean(axis=0) for fact in facts if isinstance(fact, Views)]
-    return cadence(np.concatenate(onsets), _GRID.hop_seconds)
+    onsets = [fact.onsets for fact in facts if isinstance(fact, Views)]
+    return cadence(np.concatenate(onsets, axis=1), _GRID.hop_seconds)
