@@ -61,11 +61,10 @@ class Sources:
     half: int | None = None
 
     @classmethod
-    def of(cls, audio: Path, side: str) -> Sources:
-        """Sources of `train`, `dev` or `unseen`, or of halves of clips: `first`, `second`."""
-        clips = clips_of(audio)
-        half = {"first": 0, "second": 1}.get(side)
-        chosen = _Chosen(clips, side if half is None else None)
+    def of(cls, audio: Path, side: str, half: int | None = None) -> Sources:
+        """Sources of `train`, `dev`, `unseen` or `known` (the first two), or of `all`; of their first or second half
+        if `half` is 0 or 1."""
+        chosen = _Chosen(clips_of(audio), side)
         return cls(
             chosen("human_footsteps"),
             chosen("hoof"),
@@ -75,21 +74,25 @@ class Sources:
         )
 
 
+SIDES = ("train", "dev", "unseen", "known", "all")
+
+
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     clips: Clips
-    side: str | None
+    side: str
 
     def __call__(self, name: str) -> list[list[Path]]:
         """Files of each source of a class that lies on the side."""
         sources = sorted(self.clips[name], key=lambda source: sha256(f"{name}/{source}".encode()).hexdigest())
-        if len(sources) == 1 or self.side is None:
+        if len(sources) == 1:
             return [self.clips[name][source] for source in sources]
-        # The first third is never used before the last look.
-        place = {"unseen": 0, "train": 1, "dev": 2}
-        if self.side == "known":
-            return [self.clips[name][s] for n, s in enumerate(sources) if n % 3 != 0]
-        return [self.clips[name][s] for n, s in enumerate(sources) if n % 3 == place[self.side]]
+        return [self.clips[name][source] for place, source in enumerate(sources) if on_side(place, self.side)]
+
+
+def on_side(place: int, side: str) -> bool:
+    """Return whether the item at a place of a list lies on a side: every third is for the last look."""
+    return place % 3 in {"unseen": (0,), "train": (1,), "dev": (2,), "known": (1, 2), "all": (0, 1, 2)}[side]
 
 
 class Stream:

@@ -15,8 +15,10 @@ _TREND_SECONDS = 1.0
 _FIRST_PEAK = 0.7
 """The first peak that reaches this share of the highest one is the period; later ones are multiples of it."""
 _SHORTEST_SECONDS = 4.0
+_LEAST_KNOWN = 0.5
 CONFIDENT = 0.22
-"""Exceeded by 5 % of stretches in which nobody walks."""
+"""Exceeded by 26 % of 720 stretches of 20 s of real background at four sensors (7, 37 and 35 % of three sets of 240,
+which depends on the clips): birds and crickets have rhythms of their own. Only noise without a rhythm stays below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +30,36 @@ class Cadence:
 
 
 def cadence(onsets: NDArray[np.floating], hop_seconds: float) -> Cadence | None:
-    """Cadence of one course of onsets (frames,); None if it is too short, silent or has no peak."""
+    """Cadence of onsets, (frames,) or (sensors, frames); None if they are too short, silent or have no peak.
+
+    The autocorrelations of sensors are averaged, not their onsets: the background of each has peaks of its own, which
+    average out, while steps have the same period at all of them. Frames may be NaN; a sensor takes part if at least
+    half of its frames are known.
+    """
+    longest = round(_PERIODS_SECONDS[1] / hop_seconds)
+    courses = np.atleast_2d(np.asarray(onsets, np.float64))
+    if courses.shape[1] < max(_SHORTEST_SECONDS / hop_seconds, 2 * longest + 2):
+        return None
+    known = np.isfinite(courses)
+    found = [
+        _correlation(np.where(there, course, course[there].mean()), longest, hop_seconds)
+        for course, there in zip(courses, known, strict=True)
+        if there.mean() >= _LEAST_KNOWN
+    ]
+    correlations = [one for one in found if one is not None]
+    return _highest(np.mean(correlations, axis=0), hop_seconds) if correlations else None
+
+
+def _correlation(course: Numbers, longest: int, hop_seconds: float) -> Numbers | None:
+    """Autocorrelation up to a longest lag, without bias; None of silence."""
     from scipy.fft import irfft, next_fast_len, rfft
 
-    longest = round(_PERIODS_SECONDS[1] / hop_seconds)
-    if len(onsets) < max(_SHORTEST_SECONDS / hop_seconds, 2 * longest + 2):
-        return None
-    course = _without_trend(np.asarray(onsets, np.float64), hop_seconds)
-    n, size = len(course), next_fast_len(2 * len(course), real=True)
-    spectrum = rfft(course, size)
+    smooth = _without_trend(course, hop_seconds)
+    n, size = len(smooth), next_fast_len(2 * len(smooth), real=True)
+    spectrum = rfft(smooth, size)
     sums = irfft(spectrum.real**2 + spectrum.imag**2, size)[: longest + 2]
-    unbiased = sums / (n - np.arange(longest + 2))
-    if unbiased[0] <= 1e-12:
-        return None
-    return _highest(unbiased / unbiased[0], hop_seconds)
+    unbiased = np.asarray(sums / (n - np.arange(longest + 2)))
+    return None if unbiased[0] <= 1e-12 else unbiased / unbiased[0]
 
 
 def _without_trend(course: Numbers, hop_seconds: float) -> Numbers:

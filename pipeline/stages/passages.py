@@ -61,7 +61,7 @@ class PassageSegment:
     roles: tuple[Role, ...]
     levels_db: Numbers  # (sensors,): above the background, NaN where a sensor has no part
     p_known: float | None
-    onsets: Samples  # (frames,): mean of the usable sensors
+    onsets: Samples  # (sensors, frames), NaN where a sensor is not usable
 
     @property
     def probability(self) -> float:
@@ -189,7 +189,7 @@ class Passages:
             decision.roles,
             levels.astype(np.float64),
             float(np.median(known)) if len(known) else None,
-            views.onsets[usable].mean(axis=0) if usable.any() else np.zeros(0, np.float32),
+            np.where(usable[:, None], views.onsets, np.float32(np.nan)),
         )
 
     def _missed(self, segment: PassageSegment) -> list[object]:
@@ -330,7 +330,7 @@ class Passages:
             opened.levels.append((middle, segment.levels_db))
 
     def _told(self, opened: OpenPassage) -> Passage:
-        found = cadence(np.concatenate(opened.onsets), self._grid.hop_seconds)
+        found = cadence(np.concatenate(opened.onsets, axis=1), self._grid.hop_seconds)
         used = sorted({sensor for sensor, role in opened.roles if role is Role.USED})
         peaks = sorted((sample, sensor, level) for sensor, (level, sample) in opened.peaks.items())
         return Passage(

@@ -49,3 +49,23 @@ def test_noise_is_hardly_ever_confident():
 @pytest.mark.parametrize("course", [np.zeros(3000), np.ones(3000), np.zeros(0), np.ones(100)])
 def test_silence_and_stretches_that_are_too_short_have_none(course):
     assert cadence(course, 0.01) is None
+
+
+def test_sensors_with_peaks_of_their_own_are_less_confident_together():
+    """Each sensor has a rhythm that the others do not share; the same rhythm at all is as sure as at one."""
+    alone = [onsets(period, seed=seed) for seed, period in enumerate((0.31, 0.47, 0.67, 0.89))]
+    together = cadence(np.stack(alone), 0.01)
+    assert together is None or together.confidence < 0.6 * min(cadence(one, 0.01).confidence for one in alone)
+    shared = [onsets(0.55, seed=seed) for seed in range(4)]
+    assert cadence(np.stack(shared), 0.01).per_minute == pytest.approx(60 / 0.55, rel=0.03)
+    assert cadence(np.stack([shared[0]] * 4), 0.01).confidence == pytest.approx(cadence(shared[0], 0.01).confidence)
+
+
+def test_sensors_without_sound_take_no_part():
+    course = onsets(0.5)
+    gone = np.full_like(course, np.nan)
+    assert cadence(np.stack([course, gone, np.zeros_like(course)]), 0.01) == cadence(course, 0.01)
+    partly = course.copy()
+    partly[:300] = np.nan
+    assert cadence(partly, 0.01).per_minute == pytest.approx(120, rel=0.03)
+    assert cadence(np.stack([gone, gone]), 0.01) is None
