@@ -31,6 +31,10 @@ demo: $(VENV)/.run
 	$(BIN)/gemmed evaluate demo/decisions.jsonl --labels demo/passing/labels.csv --truth demo/passing/truth.csv --out demo
 	$(BIN)/gemmed health demo/passing --model demo/model --out demo/health.html --json demo/health.json
 	$(BIN)/gemmed explain r001@5 --recordings demo/passing --model demo/model --out demo/explanation.png
+	$(BIN)/gemmed simulate demo/day --day --hours 0.25 --start-hour 9 --passages 600 --seed 3
+	$(BIN)/gemmed replay demo/day --pattern '{recording}_{time:%Y%m%d_%H%M%S}.flac' --model pipeline/starter --out demo/day.jsonl
+	$(BIN)/gemmed passages demo/day.jsonl
+	$(BIN)/gemmed evaluate demo/day.jsonl --labels demo/day/labels.csv --out demo/day-evaluation
 
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest

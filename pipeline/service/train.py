@@ -31,7 +31,7 @@ from pipeline.training.passages import APART_SECONDS
 from pipeline.views import TWO_VIEWS
 from pipeline.workers import Engine, progress_bar
 
-_MOST_BACKGROUND_SECONDS = 3 * 3600.0
+_MOST_BACKGROUND_SECONDS = 6 * 3600.0
 _MINUTE_SECONDS = 60
 _APART_SECONDS = 5.0
 """Nobody is presumed to be there where no label is nearer."""

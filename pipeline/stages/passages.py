@@ -24,6 +24,7 @@ from pipeline.events import (
     PassageUpdated,
     Peak,
     PresenceAudited,
+    RecordingFinished,
     RecordingStarted,
     Role,
     Samples,
@@ -114,7 +115,7 @@ class Passages:
     of the classes over its segments, each weighted by the probability that somebody was there.
     """
 
-    accepts = (RecordingStarted, Decision)
+    accepts = (RecordingStarted, Decision, RecordingFinished)
     remembers = ("_recording", "_past", "_open", "_is_blocked", "_audit")
 
     def __init__(
@@ -146,7 +147,9 @@ class Passages:
         self._most_onsets = max(1, round(_CADENCE_SECONDS * grid.rate_hz / grid.stride))
         self._forget()
 
-    def push(self, item: RecordingStarted | Decision, /) -> list[object]:
+    def push(self, item: RecordingStarted | Decision | RecordingFinished, /) -> list[object]:
+        if isinstance(item, RecordingFinished):
+            return [*self.flush(), item]  # which is the last that is said of a recording
         if isinstance(item, RecordingStarted):
             ended = self.flush()
             self._recording = item.recording

@@ -20,6 +20,7 @@ from pipeline.events import (
     PassageStarted,
     PassageUpdated,
     PresenceAudited,
+    RecordingFinished,
     RecordingStarted,
     Role,
     Screened,
@@ -127,6 +128,15 @@ def test_a_gap_shorter_than_the_quiet_time_is_passed_over(missing, n):
 def test_somebody_at_the_end_of_a_recording_says_so():
     (ended,) = ends(run([-2.0] * 10 + [2.0] * 20))
     assert ended.reason is PassageEnd.RECORDING_ENDED
+
+
+def test_nothing_is_said_of_a_recording_after_it_is_finished():
+    """The end of an open passage, and an audit, come before."""
+    facts = [STARTED, *(decision(n, -2.0) for n in range(150)), *(decision(n, 2.0) for n in range(150, 170))]
+    finished = RecordingFinished("field", 1, "x")
+    found = laws.fed(stage(audited=(0.5,)), [*facts, finished])
+    assert found[-1] is finished
+    assert {type(one) for one in found[-3:-1]} == {PassageEnded, PresenceAudited}
 
 
 def test_what_lasts_longer_than_90_seconds_is_another_background():
