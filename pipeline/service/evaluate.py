@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pipeline.sinks.jsonl import SCHEMA
 from pipeline.training.labels import Labels
 from pipeline.training.metrics import Judged, LogOdds, Rate, by_class, fused_log_odds, rate, summary
 from pipeline.training.model import Model
+from pipeline.training.passages import APART_SECONDS, recording_of
 from pipeline.training.truth import Truth
 
 _FAULTY_SHARE = 0.5
@@ -45,7 +46,7 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
     if model is not None and header["model"] != model.identity:
         raise ModelError(f"model {header['model'][:12]} made these decisions, not {model.name}; give its directory")
     # What the validation decided, it decided with the usual choices.
-    usual = all(header[name] == value for name, value in Choices().as_dict().items())
+    usual = all(header.get(name, value) == value for name, value in Choices().as_dict().items())
     classes = tuple(header["classes"])
     judged: list[Judged] = []
     unlabelled: list[Judged] = []
@@ -53,10 +54,14 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
     left_out: list[str] = []
     for name, decisions in by_recording.items():
         if not finished[name]["trained_on"]:
+            groups = labels.groups(name, APART_SECONDS, lambda label: label in classes)
             for event in decisions:
                 label = _label(labels, event, header["rate_hz"])
                 one = _judged(event, classes, label)
-                (judged if label in classes else unlabelled).append(one)
+                if label in classes:
+                    judged.append(replace(one, recording=_unit(name, groups, event, header["rate_hz"])))
+                else:
+                    unlabelled.append(one)
             continue
         own = model.judged_without(finished[name]["fingerprint"], name) if model and usual else []
         judged += own
@@ -100,6 +105,14 @@ def _sorted(events: Iterable[Event]) -> tuple[Event, dict[str, list[Event]], dic
             f"the replay is not finished: {len(incomplete)} recordings are missing; run the same gemmed replay again"
         )
     return header, decisions, finished
+
+
+def _unit(name: str, groups: Sequence[tuple[float, float]], event: Event, rate_hz: int) -> str:
+    """Name what is independent of the rest: the recording, or the group of labels in one whose labels lie far apart."""
+    if len(groups) < 2:
+        return name
+    start = next(start for start, end in groups if event["start_sample"] / rate_hz < end)
+    return f"{name}@{round(start * rate_hz)}"
 
 
 def _label(labels: Labels, event: Event, rate_hz: int) -> str | None:
@@ -152,7 +165,7 @@ class _Look:
 def anomalies(evidence: Evidence, truth: Truth) -> dict[str, Any]:
     """How well the screen tells failing sensors from sound ones."""
     n_sensors = len(evidence.judged[0].p_values)
-    truth.check({one.recording for one in (*evidence.judged, *evidence.unlabelled)}, n_sensors)
+    truth.check({recording_of(one.recording) for one in (*evidence.judged, *evidence.unlabelled)}, n_sensors)
     looks = list(_looks(evidence, truth))
     kinds = Counter(look.fault for look in looks if look.share >= _FAULTY_SHARE)
     return {
@@ -175,7 +188,7 @@ def _looks(evidence: Evidence, truth: Truth) -> Iterable[_Look]:
         span = one.start_sample / evidence.rate_hz, (one.start_sample + evidence.segment) / evidence.rate_hz
         for sensor, p_value in enumerate(one.p_values, start=1):
             if p_value is not None:
-                yield _Look(one.recording, sensor, p_value, *truth.overlap(one.recording, sensor, *span))
+                yield _Look(one.recording, sensor, p_value, *truth.overlap(recording_of(one.recording), sensor, *span))
 
 
 def _detection(looks: Sequence[_Look], alpha: float) -> dict[str, Any]:

@@ -275,17 +275,25 @@ def _labels(spans: Iterable[Span]) -> set[str]:
 
 
 def _share(items: Sequence[Any], hit: Callable[[Any], bool]) -> dict[str, Any] | None:
-    found = rate([hit(item) for item in items], [_recording(item) for item in items])
+    found = rate([hit(item) for item in items], _units(items))
     if found is None:
         return None
     told = found.as_dict()
     return told | {"n": told.pop("segments")}
 
 
-def _recording(item: Span | Match | tuple[Span, Span]) -> str:
+def _units(items: Sequence[Any]) -> list[str]:
+    """Name what is independent: recordings, or the true passages if all are of one recording."""
+    spans = [_true(item) for item in items]
+    if len({span.recording for span in spans}) > 1:
+        return [span.recording for span in spans]
+    return [f"{span.recording}@{span.start}" for span in spans]
+
+
+def _true(item: Span | Match | tuple[Span, Span]) -> Span:
     if isinstance(item, Match):
-        return item.true.recording
-    return item.recording if isinstance(item, Span) else item[0].recording
+        return item.true
+    return item if isinstance(item, Span) else item[0]
 
 
 def _rate_per_hour(count: int, hours: float) -> dict[str, Any] | None:
