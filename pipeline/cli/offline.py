@@ -297,7 +297,7 @@ def replay(
     ] = True,
     false_passages_per_day: Annotated[
         float, typer.Option(metavar="N", help="Target number of passages per day that background starts.")
-    ] = 6.0,
+    ] = 24.0,
     positions: Annotated[
         str | None,
         typer.Option(

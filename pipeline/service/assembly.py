@@ -67,7 +67,7 @@ class Choices:
     alarms_per_day: float = 1.0
     presence: bool = True
     """Whether segments with nobody get no label, and passages are found."""
-    false_passages_per_day: float = 6.0
+    false_passages_per_day: float = 24.0
     positions_m: tuple[tuple[float, float], ...] = ()
     """Of the sensors, if they are known."""
 
@@ -80,7 +80,7 @@ class Choices:
             raise UsageError(f"alarms_per_day={self.alarms_per_day} must be above 0 and finite; 1 is usual")
         if not 0 < self.false_passages_per_day < inf:
             raise UsageError(
-                f"false_passages_per_day={self.false_passages_per_day} must be above 0 and finite; 6 is usual"
+                f"false_passages_per_day={self.false_passages_per_day} must be above 0 and finite; 24 is usual"
             )
 
     @classmethod

@@ -343,7 +343,7 @@ class Decisions(Table):
     health: bool = True
     alarms_per_day: Annotated[float, Field(gt=0)] = 1.0
     presence: bool = True
-    false_passages_per_day: Annotated[float, Field(gt=0)] = 6.0
+    false_passages_per_day: Annotated[float, Field(gt=0)] = 24.0
 
     def choices(self, mask: tuple[int, ...], positions: tuple[tuple[float, float], ...] = ()) -> Choices:
         """Those that a chain of stages is made with."""

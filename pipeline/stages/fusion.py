@@ -94,7 +94,11 @@ class Fusion:
     def _presence(self, verdicts: Verdicts, roles: Sequence[Role]) -> float | None:
         if self._somebody is None or verdicts.presence is None:
             return None
-        return self._somebody(verdicts.presence, np.array([role not in _UNUSABLE for role in roles]))
+        usable = np.array([role not in _UNUSABLE for role in roles])
+        if not usable.any():
+            # What spoils all sensors at once may be a sound: an engine is taken for mains hum.
+            usable = np.array([role is Role.MASKED for role in roles])
+        return self._somebody(verdicts.presence, usable)
 
     def _weigh(self, verdicts: Verdicts) -> tuple[Numbers, tuple[Role, ...]]:
         screened = verdicts.screened

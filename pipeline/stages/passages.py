@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -17,6 +17,7 @@ from pipeline.events import (
     Mask,
     Movement,
     Numbers,
+    Outcome,
     Passage,
     PassageEnd,
     PassageEnded,
@@ -340,7 +341,7 @@ class Passages:
             id=opened.id,
             start=opened.start,
             stop=max(opened.stop, opened.start),
-            outcome=verdict_of(opened.evidence, self._least_confidence),
+            outcome=self._outcome(opened),
             evidence=dict(opened.evidence),
             presence=opened.presence / opened.segments,
             segments=opened.segments,
@@ -353,6 +354,12 @@ class Passages:
             cadence_confidence=found.confidence if found else None,
             movement=self._movement(opened),
         )
+
+    def _outcome(self, opened: OpenPassage) -> Outcome:
+        outcome = verdict_of(opened.evidence, self._least_confidence)
+        if opened.evidence or any(role is Role.UNTRAINED for _, role in opened.roles):
+            return outcome
+        return replace(outcome, reason="no usable sensor")
 
     def _movement(self, opened: OpenPassage) -> Movement | None:
         if len(self._positions) < 3 or not opened.levels:

@@ -169,15 +169,16 @@ def test_a_passage_whose_segments_contradict_each_other_has_no_label():
     assert ended.passage.outcome.reason == "too close to call"
 
 
-def test_without_a_classifier_a_passage_has_no_label_and_says_so():
+@pytest.mark.parametrize(("role", "reason"), [(Role.UNTRAINED, "no classifier"), (Role.MASKED, "no usable sensor")])
+def test_without_a_classifier_or_sensor_a_passage_has_no_label_and_says_so(role, reason):
     made, facts = stage(), [STARTED]
     for n in range(40):
-        one = decision(n, 2.0)
+        one = decision(n, 2.0, roles=(role,) * SENSORS)
         facts.append(
             Decision(one.verdicts, Outcome(None, None, None, "x"), one.weights, one.roles, one.without, (), 2.0)
         )
     (ended,) = ends(laws.fed(made, facts))
-    assert (ended.passage.outcome.label, ended.passage.outcome.reason) == (None, "no classifier")
+    assert (ended.passage.outcome.label, ended.passage.outcome.reason) == (None, reason)
 
 
 def test_updates_come_every_ten_seconds_and_when_the_label_changes():
