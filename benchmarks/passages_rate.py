@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.passages_day import TRAINING_PER_HOUR
+from benchmarks.passages_day import DISTRACTORS_PER_DAY
 from benchmarks.passages_run import Floats, Sound, Trained, decide, say
 from benchmarks.passages_score import Figures, Scored, per_hour, share
 from benchmarks.passages_streams import percent, plain
@@ -34,7 +34,7 @@ def measure_sites(trained: Trained, seeds: Sequence[int], hours: float) -> Figur
     by_site: dict[str, int] = {}
     exposure = background = 0.0
     for seed in seeds:
-        day = Day(Site(seed=seed), hours=hours, passages_per_day=0, distractors_per_day=24 * TRAINING_PER_HOUR)
+        day = Day(Site(seed=seed), hours=hours, passages_per_day=0, distractors_per_day=DISTRACTORS_PER_DAY)
         sound = Sound.of_day(f"site {seed}", day)
         heard = decide(trained.model, sound, Choices(), rates=RATES_PER_DAY)
         exposure += sound.hours
