@@ -72,6 +72,10 @@ def test_handed_over_in_the_middle_again_and_again(stage, sound, expected):
     assert stage.decided("north", len(expected)) == expected
 
 
+def _revision(checkpoints) -> int:
+    return getattr(checkpoints.get("north"), "revision", 0)
+
+
 def test_one_who_does_not_know_of_another_writes_nothing(stage, sound, expected):
     """Two who both believe to have the array: what the second one would tell or keep nobody takes."""
     stage.publish("north", sound[: len(sound) // 2])
@@ -80,9 +84,11 @@ def test_one_who_does_not_know_of_another_writes_nothing(stage, sound, expected)
     with stage.broker() as broker:
         zombie = hosting._Hosting(first.assignment, broker, lambda: False, "zombie")
         work = taken_up(first.assignment, broker, zombie._checkpoints, zombie._models)
+        before = _revision(zombie._checkpoints)
         # Meanwhile the one with the lease goes on.
         stage.publish("north", sound[len(sound) // 2 :])
         assert stage.decided("north", len(expected)) == expected
+        eventually(lambda: _revision(zombie._checkpoints) > before, every=0.1)
         checkpoint = zombie._checkpoints.get("north")
         for parcel in sound:
             work.hear(parcel.fact)
