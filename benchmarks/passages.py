@@ -1,6 +1,6 @@
 """Passages: how well they are found, timed and classified, on simulated days and on streams of real sound.
 
-Run: python -m benchmarks.passages [AUDIO_DIR] [--only day,real,...] [--side dev] [--hours 6] [--quick] [--seed 100]
+Run: python -m benchmarks.passages [AUDIO_DIR] [--only day,real,...] [--side dev] [--hours 6] [--quick]
 
 AUDIO_DIR holds folders of mono sound files and meta.csv with the columns path, class and source_id; the parts `real`,
 `time`, `gain`, `cadence` and `unknown` need it. Streams are made of it: background that wanders, walkers with and
@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--only", type=_parts, default=PARTS, metavar="PARTS", help="separated by commas; default: all")
     parser.add_argument("--side", choices=SIDES, default="dev", help="sources that are tested on (default: dev)")
     parser.add_argument("--hours", type=float, help="length of real streams, for training and test (default: 6)")
+    parser.add_argument("--day-hours", type=float, help="length of the simulated day (default: 24)")
     parser.add_argument("--quick", action="store_true", help="short streams: some minutes instead of hours")
     parser.add_argument("--seed", type=int, default=100, help="first seed of streams and simulated sites")
     parser.add_argument(
@@ -267,7 +268,9 @@ def main() -> None:
 
 def _sizes(options: argparse.Namespace) -> Sizes:
     sizes = QUICK if options.quick else Sizes()
-    return sizes if options.hours is None else replace(sizes, real_training=options.hours, real=options.hours)
+    if options.hours is not None:
+        sizes = replace(sizes, real_training=options.hours, real=options.hours)
+    return sizes if options.day_hours is None else replace(sizes, day=options.day_hours)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,11 @@ def _reports(cases: Sequence[tuple[Sound, Heard]]) -> Counter[str]:
 
 def _gain_figures(cases: Sequence[tuple[Sound, Heard]], per_day: float) -> Figures:
     quiet = [_quiet_again(sound, heard) for sound, heard in cases]
-    told: Figures = {"quiet_again_seconds": max(quiet), "quiet_again_seconds_each": quiet}
+    known = [seconds for seconds in quiet if seconds is not None]
+    told: Figures = {
+        "quiet_again_seconds": max(known) if len(known) == len(quiet) else None,
+        "quiet_again_seconds_each": quiet,
+    }
     for when in _WHEN:
         hits, covered, total = [], 0.0, 0.0
         for sound, heard in cases:
@@ -184,8 +188,8 @@ def _window(when: str, seconds: float) -> tuple[float, float]:
     }[when]
 
 
-def _quiet_again(sound: Sound, heard: Heard) -> float:
-    """Seconds of stream until, for the first time, half a minute of background shows hardly anybody."""
+def _quiet_again(sound: Sound, heard: Heard) -> float | None:
+    """Seconds of stream until, for the first time, half a minute of background shows hardly anybody; None if never."""
     starts, ends = heard.segments(2.0)
     change = sound.seconds / 2
     chosen = inside_any(starts, ends, sound.background) & (starts >= change)
@@ -195,7 +199,7 @@ def _quiet_again(sound: Sound, heard: Heard) -> float:
         if somebody[last - n : last].mean() <= _QUIET_SHARE:
             # The window itself is the proof, not the wait.
             return round(float(max(0.0, times[last - n] - 2.0 - change)), 1)
-    return float("inf")
+    return None
 
 
 def measure_cost(model: Model, sound: Sound, minutes: int) -> Figures:
