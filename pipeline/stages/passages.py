@@ -44,7 +44,7 @@ AUDIT_SECONDS = (3600.0, 60.0)
 _PAST_SEGMENTS = 40
 """How far back the start of a passage may be moved."""
 _CADENCE_SECONDS = 40.0
-_TEMPERING_PER_SECOND = 0.12
+_TEMPERING_PER_SECOND = 0.04
 """Segments of one passage repeat each other: so much of the evidence of a second of new sound counts."""
 _SMALLEST = 1e-6
 _UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)

@@ -150,10 +150,10 @@ def test_what_lasts_longer_than_90_seconds_is_another_background():
 
 
 def test_the_verdict_adds_tempered_log_probabilities_weighted_by_presence():
-    """The closed form: 0.06 a segment of half a second, by the probability that somebody was there."""
+    """The closed form: 0.02 a segment of half a second, by the probability that somebody was there."""
     evidence, p = [2.0] * 30, 0.8
     (ended,) = ends(run([-2.0] * 10 + evidence + [-2.0] * 20, p=p))
-    weight = 0.06 * 30 / (1 + exp(-2.0))
+    weight = 0.02 * 30 / (1 + exp(-2.0))
     total = {"a": weight * log(1 - p), "b": weight * log(p)}
     assert ended.passage.evidence == pytest.approx(total)
     odds = total["b"] - total["a"]
