@@ -14,7 +14,7 @@ from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.sinks.sound import Part, SoundStore
-from tests.conftest import TIMEOUT, eventually
+from tests.conftest import TIMEOUT
 
 RATE, SENSORS = 1000, 2
 
@@ -58,7 +58,6 @@ def test_what_cannot_be_kept_is_counted_and_what_can_lies_in_its_own_recording(s
     keeper = SoundKeeper(state, house, piece_seconds=0.1, report=reports.append)
     for fact in (started("first"), block(0, 250)):
         keeper.keep(fact)
-    eventually(lambda: len(pieces(state)) == 2, every=0.01)  # or they would be looked for while they are aside
     aside = state.path / "aside"
     state.sound.rename(aside)
     state.sound.write_text("in the way")
