@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from errno import ENOENT
 from pathlib import Path
 from typing import IO, Any
 
@@ -135,6 +136,9 @@ class SoundStore:
 
     def keep(self, part: Part) -> None:
         """Turn a raw piece into a finished one and list it; done twice, it does no harm."""
+        if not self.directory.is_dir():
+            # A disk that is away for a moment has lost nothing: the piece is tried again.
+            raise FileNotFoundError(ENOENT, "the directory of the sound is not there", str(self.directory))
         values = np.fromfile(part.file, _TYPES[part.form]) if part.file.exists() else np.zeros(0)
         frames = len(values) // len(part.delivered)
         if frames:
