@@ -12,7 +12,7 @@ from pipeline.passages import NO_LABEL, PASSAGE_EVENTS, PassageRow, passages_of
 from pipeline.service.decisions import Event
 from pipeline.service.tables import interval
 from pipeline.sinks.jsonl import SCHEMA
-from pipeline.training.labels import NOBODY_WORDS, Label, Labels
+from pipeline.training.labels import Label, Labels, is_nobody
 from pipeline.training.passage_metrics import LEAST_IOU, Span, passage_scores
 
 
@@ -65,8 +65,8 @@ def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any
     spans = [span for span in spans if span.start < span.end]
     scores = passage_scores(
         [_found(row) for row in passages_of(replayed.passages)],
-        [span for span in spans if span.label not in NOBODY_WORDS],
-        [span for span in spans if span.label in NOBODY_WORDS],
+        [span for span in spans if span.label is not None and not is_nobody(span.label)],
+        [span for span in spans if span.label is not None and is_nobody(span.label)],
         seconds,
         classes=replayed.classes,
         segments=replayed.segments,
