@@ -349,6 +349,10 @@ class Role(StrEnum):
     ANOMALOUS = "anomalous"  # the screen refuses this segment of it
 
 
+UNUSABLE_ROLES = frozenset({Role.ABSENT, Role.OFF, Role.MASKED})
+"""Of sensors whose sound says nothing about the scene, whatever it resembles."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A label with its probability; no label if the sensors cannot tell, with the reason."""

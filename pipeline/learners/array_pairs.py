@@ -47,7 +47,7 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     discriminants_ : list of PairwiseDiscriminants or None
-        For each sensor; None if too little is believed of the sensor to learn any one of the pairs.
+        For each sensor; None if a pair of classes has too few usable segments.
     out_of_fold_log_odds_ : ndarray of shape (n_segments, n_sensors, n_classes)
         Of each class against the first, by classifiers that did not see the recording.
     width_, C_ : list of float
@@ -213,7 +213,7 @@ def _paired(found: list[Discriminant | None], pairs: list[_Pair], n_classes: int
 
 
 def fit_pairwise(X: Floats, codes: Integers, weights: Floats, folds: Integers) -> PairwiseDiscriminants | None:
-    """Fit one weighted kernel MED for each pair of classes; None if too little is believed of any pair."""
+    """Fit one weighted kernel MED for each pair of classes; None if a pair has too few usable segments."""
     n_classes = int(codes.max()) + 1
     found = list(_fitted_pairs(X, codes, weights, folds, n_classes))
     machines = tuple(one for one in found if one is not None)

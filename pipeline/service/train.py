@@ -272,12 +272,11 @@ def _parts(
     if len(groups) < 2:
         yield _note(heard, facts, task, cut_from, None), heard.recording, list(facts)
         return
-    left = list(facts)
     for start, end in groups:
-        own = [fact for fact in left if _inside(fact.span, start, end, task) and not _is_empty(heard, fact, task)]
+        own = [fact for fact in facts if _inside(fact.span, start, end, task) and not _is_empty(heard, fact, task)]
         if own:
             yield _note(heard, own, task, cut_from, own[0].span.start), heard.recording, own
-    empty = [fact for fact in left if _is_empty(heard, fact, task)]
+    empty = [fact for fact in facts if _is_empty(heard, fact, task)]
     if empty:
         yield _note(heard, empty, task, cut_from, None), heard.recording, empty
 

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.conditions import State
 from pipeline.errors import SettingsError
 from pipeline.events import (
+    UNUSABLE_ROLES,
     Authority,
     Decision,
     Mask,
@@ -28,7 +29,6 @@ _FULL_WEIGHT = 10.0
 """A p-value so many times alpha, or more, is no reason to believe a sensor less."""
 _DEGRADED_WEIGHT = 0.5
 NOBODY = "nobody"
-_UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)
 
 
 class Rule(Protocol):
@@ -94,7 +94,7 @@ class Fusion:
     def _presence(self, verdicts: Verdicts, roles: Sequence[Role]) -> float | None:
         if self._somebody is None or verdicts.presence is None:
             return None
-        usable = np.array([role not in _UNUSABLE for role in roles])
+        usable = np.array([role not in UNUSABLE_ROLES for role in roles])
         if not usable.any():
             # What spoils all sensors at once may be a sound: an engine is taken for mains hum.
             usable = np.array([role is Role.MASKED for role in roles])

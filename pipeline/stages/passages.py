@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import SettingsError
 from pipeline.events import (
+    UNUSABLE_ROLES,
     Decision,
     Exclusion,
     Mask,
@@ -47,7 +48,6 @@ _CADENCE_SECONDS = 40.0
 _TEMPERING_PER_SECOND = 0.04
 """Segments of one passage repeat each other: so much of the evidence of a second of new sound counts."""
 _SMALLEST = 1e-6
-_UNUSABLE = (Role.ABSENT, Role.OFF, Role.MASKED)
 
 
 @value
@@ -178,7 +178,7 @@ class Passages:
 
     def _segment(self, decision: Decision, presence: float) -> PassageSegment:
         features = decision.features
-        views, usable = features.views, np.array([role not in _UNUSABLE for role in decision.roles])
+        views, usable = features.views, np.array([role not in UNUSABLE_ROLES for role in decision.roles])
         assert views is not None
         levels = np.where(usable, (views.summary[:, 0] - views.background[:, 0]) * self._decibels, np.nan)
         known = decision.verdicts.screened.p_known[usable]

@@ -28,13 +28,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Role
+from pipeline.events import UNUSABLE_ROLES, Role
 from pipeline.training.passages import APART_SECONDS
 
 LEAST_UNCERTAINTY = 0.05
 BY_CHANCE_EVERY = 8
 _UNKNOWN = 0.05
-_UNHEARD = {Role.ABSENT, Role.OFF, Role.MASKED}
 _DIGITS = 9
 """Beyond them a sum depends on the order of its terms."""
 
@@ -69,7 +68,7 @@ class Lesson:
 def lesson(decision: Mapping[str, Any]) -> Lesson | None:
     """From a decision as the journal tells it; none if no sensor was heard, for then there is nothing to learn."""
     roles = decision["roles"]
-    if all(role in _UNHEARD for role in roles):
+    if all(role in UNUSABLE_ROLES for role in roles):
         return None
     anomaly = 1.0 if _is_unknown(decision) else round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS)
     return Lesson(_uncertainty(decision), _disagreement(decision), anomaly)
