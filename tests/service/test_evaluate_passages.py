@@ -51,7 +51,7 @@ def table(unseen, place) -> Path:
     spans = [
         f"{name},{span},{word}\n"
         for name, *_, label in rows[:-1]
-        for span, word in (("0,2", "nobody"), ("2,4.5", label), ("4.5,6.5", "background"))
+        for span, word in (("0,2", "nobody"), ("2,4.5", label), ("4.5,6.5", "Background"))
     ]
     (place / "labels.csv").write_text(HEADER + "".join(spans))
     return place / "labels.csv"
