@@ -94,7 +94,7 @@ _WORDS = {
     Cause.ANOMALOUS: ("unlike itself and the others", "listen to it; if the place has changed, train anew"),
     Cause.DRIFT: ("changes slowly", "listen to it; if the place has changed, train anew"),
     Cause.CONTAMINATED: ("much of its training sound was refused", "train on recordings from when it was well"),
-    Cause.FLAPPING: ("well and ill in turn", "look for a loose contact"),
+    Cause.FLAPPING: ("state keeps toggling", "look for a loose contact"),
 }
 
 

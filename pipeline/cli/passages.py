@@ -11,6 +11,19 @@ from pipeline.cli.app import Config, Pattern, State, app, errors_for_people, flo
 from pipeline.errors import UsageError
 
 _FILES = (".jsonl", ".toml")
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="From this time on: 2026-05-01T04:30:00Z, or -90min: 90 minutes ago."),
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="LABEL", help="Only this label, or 'no label'; may be repeated."),
+]
+LeastProbability = Annotated[
+    float | None, typer.Option(metavar="P", help="Only labels with at least this probability, 0 to 1.")
+]
+CsvFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write CSV; - for standard output.")]
 
 
 @app.command()
@@ -25,22 +38,14 @@ def passages(
             "--config and --state. ID: only these passages, by id or the end of it.",
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="From this time on: 2026-05-01T04:30:00Z, or -90min: 90 minutes ago."),
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time.")] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="LABEL", help="Only this label, or 'no label'; may be repeated."),
-    ] = None,
-    least_probability: Annotated[
-        float | None, typer.Option(metavar="P", help="Only labels with at least this probability, 0 to 1.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
+    labels: Labels = None,
+    least_probability: LeastProbability = None,
     recording: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this recording, by name or the end of it.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write CSV; - for standard output.")] = None,
+    csv: CsvFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     audacity: Annotated[
         Path | None,

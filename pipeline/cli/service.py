@@ -1,4 +1,4 @@
-"""Commands for the daemon: run, web, token, check, status, label, clip, models, bundle."""
+"""Commands for the daemon: run, web, token, check, notify, status, label, clip, models, bundle."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from pipeline.cli.app import (
     state_directory,
 )
 from pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline.service.check import Finding
 
 Who = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who says so; else who is logged in.", show_default=False)
@@ -136,20 +140,49 @@ def check(config: Config = None, state: State = None) -> None:
     """
     with errors_for_people():
         from pipeline.service.check import check as findings
-        from pipeline.service.console import plain_console
 
-        console, fine = plain_console(), True
         settings = chosen_settings(config, state)
-        console.print(f"settings   fine  {settings.path or 'the defaults'}", soft_wrap=True, highlight=False)
-        for finding in findings(settings):
-            fine &= finding.fine
-            console.print(
-                f"{finding.what:10} {'fine' if finding.fine else 'FAILS'}  {finding.told}",
-                style=None if finding.fine else "red",
-                soft_wrap=True,
-                highlight=False,
-            )
+        typer.echo(f"settings   fine  {settings.path or 'the defaults'}")
+        fine = _printed(findings(settings))
     raise typer.Exit(0 if fine else 1)
+
+
+@app.command()
+@flowing
+def notify(
+    config: Config = None,
+    state: State = None,
+    test: Annotated[bool, typer.Option("--test", help="Send a test notification to every output.")] = False,
+) -> None:
+    """Send a test notification by MQTT, webhook, e-mail, push and chat, as far as they are configured.
+
+    It is sent at once and does not wait in the queue of a running daemon. Exit code 0: every output took it; 1: at
+    least one did not, with the reason.
+    """
+    with errors_for_people():
+        from pipeline.service.notify_command import send_tests
+
+        settings = chosen_settings(config, state)
+        if not test:
+            raise UsageError("notify sends nothing without --test, which sends to every output; add --test")
+        fine = _printed(send_tests(settings))
+    raise typer.Exit(0 if fine else 1)
+
+
+def _printed(findings: Iterable[Finding]) -> bool:
+    """Show findings as they come; return whether all are fine."""
+    from pipeline.service.console import plain_console
+
+    console, fine = plain_console(), True
+    for finding in findings:
+        fine &= finding.fine
+        console.print(
+            f"{finding.what:10} {'fine' if finding.fine else 'FAILS'}  {finding.told}",
+            style=None if finding.fine else "red",
+            soft_wrap=True,
+            highlight=False,
+        )
+    return fine
 
 
 @app.command()
@@ -159,9 +192,11 @@ def status(
     state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Whether the daemon runs, how its sensors are, what it decided last, and what went wrong lately.
+    """Show whether the daemon works, whether somebody is there, the health of each sensor, and recent problems.
 
-    Exit code 0: it runs; 3: it runs but tells nothing; 4: it does not run.
+    Exit code 0: ready; 1: the status cannot be read; 2: wrong usage; 3: it runs, but has processed nothing for 30 s;
+    4: it does not run; 5: no sound for 30 s (60 s after the start; not for folders), or no usable sensor; 6: the
+    journal cannot be written, or no model tells classes apart. The same reasons make /readyz answer 503.
     """
     with errors_for_people():
         from pipeline.service.console import plain_console

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipeline.errors import GemmedError, SourceError, UsageError
+from pipeline.errors import GemmedError, LinkError, SourceError, UsageError
 from pipeline.events import Block, RecordingStarted, SourceTrouble
 from pipeline.service.address import days_left, doubts, is_gemmed, listening, without_web
 from pipeline.service.doors import door
+from pipeline.service.outputs import services_warning
 from pipeline.service.registry import Registry
 from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource, StreamSource, Web
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
+from pipeline.sinks.messages import opened, service_addresses
 from pipeline.sinks.outward import read_secret
 
 _LISTEN_SECONDS = 5.0
@@ -42,11 +44,13 @@ def check(settings: Settings) -> Iterator[Finding]:
         ("dashboard", lambda: _dashboard(state, settings.web)),
         ("mqtt", lambda: _mqtt(settings)),
         ("webhook", lambda: _webhook(settings)),
+        ("notify", lambda: _services(settings)),
     ):
-        yield _tried(what, attempt)
+        yield tried(what, attempt)
 
 
-def _tried(what: str, attempt: Callable[[], str]) -> Finding:
+def tried(what: str, attempt: Callable[[], str]) -> Finding:
+    """Return what came of an attempt, which raises an error or says what it found."""
     try:
         return Finding(what, True, attempt())
     except (GemmedError, OSError) as error:
@@ -208,3 +212,22 @@ def _webhook(settings: Settings) -> str:
     if receiver.secret_file is not None:
         read_secret(receiver.secret_file, "webhook.secret_file")
     return f"{receiver.told} can be reached; what it answers shows when there is something to tell"
+
+
+def _services(settings: Settings) -> str:
+    """Read the file and every address in it; no connection is made, because that alone notifies some services."""
+    file = settings.notifications.urls_file
+    if file is None:
+        return "not configured: notifications.urls_file is not set"
+    addresses = service_addresses(file)
+    wrong = []
+    for address in addresses:
+        try:
+            opened(address)
+        except LinkError as error:
+            wrong.append(str(error))
+    warning = f"; warning: {found}" if (found := services_warning(settings)) else ""
+    if wrong:
+        raise UsageError("; ".join(wrong) + warning)
+    schemes = ", ".join(address.scheme for address in addresses) or "none"
+    return f"{file} has addresses of {schemes}; gemmed notify --test sends to them{warning}"

@@ -55,12 +55,22 @@ def stored_sound(state: StateDirectory, journal: Journal, recording: str, start:
         if isinstance(fact, Block):
             samples[fact.start - start : fact.stop - start] = fact.samples.T
             heard = fact.stop - start
-    end = journal.rows("SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ?", (recording,))
-    if not heard and start >= end[0]["stop"]:
-        raise UsageError(f"the sound of {of} is not finished yet; try again in some seconds (storage.piece)")
     if not heard:
-        raise UsageError(f"the sound of {of} is no longer kept; see storage.budget")
+        raise UsageError(f"the sound of {of} {_why_silent(journal, recording, start)}")
     return Sound(samples[:heard], rate_hz)
+
+
+def _why_silent(journal: Journal, recording: str, start: int) -> str:
+    (row,) = journal.rows(
+        "SELECT samples IS NOT NULL AS finished, (SELECT max(stop) FROM pieces WHERE recording = name) AS stop "
+        "FROM recordings WHERE name = ?",
+        (recording,),
+    )
+    if start < (row["stop"] or 0):
+        return "is no longer kept; see storage.budget"
+    if row["finished"]:
+        return "was not kept; see storage.sound"
+    return "is not finished yet; try again in some seconds (storage.piece)"
 
 
 def _format(journal: Journal, recording: str) -> tuple[int, int]:

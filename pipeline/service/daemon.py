@@ -25,19 +25,22 @@ from pipeline.protocols import Observer, Source
 from pipeline.service.address import without_web
 from pipeline.service.board import Board
 from pipeline.service.companion import Companion
+from pipeline.service.delivery import as_delivered, sound_time, usable_sensors
 from pipeline.service.doors import door, folder, patience, source_name, streamed
 from pipeline.service.housekeeping import Housekeeper, SoundKeeper
 from pipeline.service.learning import Learning, Shadowed, Swap
 from pipeline.service.live import LiveSource
 from pipeline.service.logs import log, start_logging
 from pipeline.service.meters import Load, Meters
-from pipeline.service.outputs import routes
+from pipeline.service.notifying import Notifying, wording_of
+from pipeline.service.outputs import routes, services_warning
 from pipeline.service.recorder import Recorder, Show
 from pipeline.service.runner import run
 from pipeline.service.settings import (
     Difference,
     FolderSource,
     Settings,
+    SimulatedSource,
     StreamSource,
     adopted,
     differences,
@@ -77,6 +80,7 @@ class Daemon:
         self._inbox: deque[Notice] = deque(maxlen=_RECENT)
         self._reload = False
         self._why_stopped = "the source ended"
+        self._started = utc(datetime.now(UTC))
         self._beaten_at = self._fed_at = self._told_at = 0.0
         self._companions: list[Companion] = []
         self._place: str | None = None
@@ -104,6 +108,10 @@ class Daemon:
         settings, state = self.settings, self.state
         self._recorder = Recorder(state.journal, self.run_name, show=self._show)
         stack.callback(self._recorder.close)
+        self._notifying = Notifying(
+            self._recorder, self.run_name, wording_of(settings), least_confidence=settings.decisions.confidence
+        )
+        self._recorder.watchers.append(self._notifying.see)
         self._tell_beginning()
         storage = settings.storage
         self._housekeeper = Housekeeper(
@@ -199,6 +207,7 @@ class Daemon:
         """After a fact went all the way: store what came of it, then whatever else must be done."""
         self._note_place()
         self._recorder.commit()
+        self._notify()
         if isinstance(fact, RecordingStarted):
             yield ModelChanged(0, self._chain.model.name if self._chain.model else "")
         while self._inbox:
@@ -212,6 +221,15 @@ class Daemon:
         if self._until is not None and time.monotonic() > self._until:
             self._why_stopped = "its time was over"
             self._source.stop()
+
+    def _notify(self, *, stopping: bool = False) -> None:
+        """A notification that cannot be stored now is made by a later call or by the next run."""
+        if self._recorder.read_only:
+            return
+        try:
+            self._notifying.step(stopping=stopping)
+        except StorageError as error:
+            log.warning("the journal cannot be read for notifications", why=str(error))
 
     def _note_place(self) -> None:
         """Where the next start goes on, if the source can do that."""
@@ -266,6 +284,8 @@ class Daemon:
         self._housekeeper.least_free_bytes = settings.storage.least_free_bytes
         self._housekeeper.routes = routes(settings)
         self._learning.settings = settings
+        self._notifying.wording = wording_of(settings)
+        self._notifying.least_confidence = settings.decisions.confidence
         if _outside(settings) != _outside(before):
             self._dismiss_companions()
             self._companions = companions(settings, self.run_name)
@@ -309,13 +329,21 @@ class Daemon:
     def _status(self) -> dict[str, Any]:
         model, outlook = self._chain.model, self._housekeeper.outlook
         board, measured = self._board.as_dict(), self._meters.sensors()
-        sensors = [known | numbers for known, numbers in zip(board.pop("sensors"), measured, strict=True)]
+        now = datetime.now(UTC)
+        sensors = [
+            as_delivered(known | numbers, now) for known, numbers in zip(board.pop("sensors"), measured, strict=True)
+        ]
         return {
             "run": self.run_name,
-            "time": utc(datetime.now(UTC)),
+            "started": self._started,
+            "time": utc(now),
             "pid": os.getpid(),
             "version": __version__,
             "source": self.settings.source.kind,
+            "simulated": isinstance(self.settings.source, SimulatedSource),
+            "names": self.settings.labels.names,
+            "sound_time": sound_time(sensors),
+            "usable_sensors": usable_sensors(sensors),
             "rate_hz": self.settings.array.rate_hz,
             "sample": self._source.position,
             "backlog_seconds": round(self._source.backlog_seconds, 2),
@@ -328,6 +356,7 @@ class Daemon:
             "cpu_seconds": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 2),
             "journal_writable": not self._recorder.read_only,
             "storage": outlook.as_dict() if outlook else None,
+            "false_passages": self._housekeeper.false_passages,
             "outputs": self._housekeeper.backlogs,
             "alpha": self._meters.alpha,
             "contamination": model.notes["contamination"] if model else None,
@@ -335,11 +364,14 @@ class Daemon:
             "model_decides": model is not None and model.decides,
             **self._learning.as_dict(),
             **board,
+            **self._notifying.as_dict(),
             "sensors": sensors,
         }
 
     def _stop(self) -> None:
         details = {"why": self._why_stopped, "decisions": self._board.decisions, "samples_lost": self._source.lost}
+        self._recorder.commit()
+        self._notify(stopping=True)
         self._recorder.observe(Notice(NoticeKind.RUN_STOPPED, details))
         self._recorder.commit()  # while there are companions who pass it on
         self._beaten_at = 0.0
@@ -355,6 +387,8 @@ def companions(settings: Settings, run: str) -> list[Companion]:
             log.warning("there is no dashboard", why=missing)
         else:
             modules.append("pipeline.web")
+    if warning := services_warning(settings):
+        log.warning("notifications may not be sent", why=warning)
     if routes(settings):
         modules.append("pipeline.service.forwarding")
     return [Companion(module, settings, run) for module in modules]
@@ -362,7 +396,7 @@ def companions(settings: Settings, run: str) -> list[Companion]:
 
 def _outside(settings: Settings) -> tuple[object, ...]:
     """What companions depend on; they read it once."""
-    return settings.web, settings.mqtt, settings.webhook
+    return settings.web, settings.notifications, settings.mqtt, settings.webhook
 
 
 class _Steered:

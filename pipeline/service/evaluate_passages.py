@@ -12,7 +12,7 @@ from pipeline.passages import NO_LABEL, PASSAGE_EVENTS, PassageRow, passages_of
 from pipeline.service.decisions import Event
 from pipeline.service.tables import interval
 from pipeline.sinks.jsonl import SCHEMA
-from pipeline.training.labels import Label, Labels, is_nobody
+from pipeline.training.labels import NOT_SURE, Label, Labels, is_nobody
 from pipeline.training.passage_metrics import LEAST_IOU, Span, passage_scores
 
 
@@ -62,7 +62,7 @@ def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any
     if not (replayed.passages or replayed.finds_passages) or not seconds:
         return None
     spans = [_labeled(label, seconds[label.recording]) for label in labels if label.recording in seconds]
-    spans = [span for span in spans if span.start < span.end]
+    spans = [span for span in spans if span.start < span.end and (span.label or "").lower() != NOT_SURE]
     scores = passage_scores(
         [_found(row) for row in passages_of(replayed.passages)],
         [span for span in spans if span.label is not None and not is_nobody(span.label)],

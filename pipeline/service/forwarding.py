@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any
 
 from pipeline.errors import StorageError
 from pipeline.events import Notice, NoticeKind
+from pipeline.notifications.links import Links
 from pipeline.service.companion import Parent
 from pipeline.service.logs import log
-from pipeline.service.outputs import routes
+from pipeline.service.outputs import links_of, routes, services_of, shows_decisions
+from pipeline.service.passage_sources import passage_clip
 from pipeline.service.settings import Settings
+from pipeline.service.state import StateDirectory
 from pipeline.sinks.forwarding import Forwarder, Pauses, Route, Target
 from pipeline.sinks.journal import Journal
+from pipeline.sinks.messages import MessageTarget, ServiceAddress
 from pipeline.sinks.mqtt import Broker, MqttTarget, View
+from pipeline.sinks.passages import whole_passage
 from pipeline.sinks.webhook import Receiver, WebhookTarget
 
 _LAST_WORDS_SECONDS = 3.0
@@ -33,12 +40,21 @@ def receiver_of(settings: Settings) -> Receiver:
     return Receiver(webhook.url, webhook.timeout_seconds, webhook.secret_file, webhook.ca_file)
 
 
+def message_target(
+    settings: Settings, state: StateDirectory, address: ServiceAddress, links: Links | None
+) -> MessageTarget:
+    attach = settings.notifications.attach
+    return MessageTarget(address, links=links, clip=partial(passage_clip, state) if attach else None)
+
+
 class Forwarding:
     """All forwarders of a daemon, from its first word to its end."""
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
         self._mqtt: MqttTarget | None = None
+        self._links = links_of(parent.settings, parent.state)
+        self._decisions = shows_decisions(parent.settings)
         self._forwarders = [self._forwarder(route) for route in routes(parent.settings)]
         self._decision: dict[str, Any] | None = None
         self._looked_at = -1
@@ -60,7 +76,7 @@ class Forwarding:
 
     def _forwarder(self, route: Route) -> Forwarder:
         settings = self._parent.settings
-        output = settings.mqtt if route.target == "mqtt" else settings.webhook
+        output = {"mqtt": settings.mqtt, "webhook": settings.webhook}.get(route.target, settings.notifications)
         return Forwarder(
             self._parent.state.journal,
             route,
@@ -71,9 +87,12 @@ class Forwarding:
         )
 
     def _target(self, name: str) -> Target:
-        settings = self._parent.settings
+        settings, links = self._parent.settings, self._links
         if name == "webhook":
-            return WebhookTarget(receiver_of(settings))
+            return WebhookTarget(receiver_of(settings), links=links)
+        if name != "mqtt":
+            (address,) = (one for one in services_of(settings) if one.target == name)
+            return message_target(settings, self._parent.state, address, links)
         self._mqtt = MqttTarget(
             broker_of(settings),
             name=settings.mqtt.name,
@@ -81,13 +100,16 @@ class Forwarding:
             stale_seconds=max(_STALE_SECONDS, 2 * settings.source.tick_seconds),
             discovery_prefix=settings.mqtt.discovery_prefix,
             home_assistant=settings.mqtt.home_assistant,
+            decisions=shows_decisions(settings),
+            links=links,
+            whole=partial(_whole, self._parent.state),
         )
         return self._mqtt
 
     def _show(self, snapshot: dict[str, Any]) -> None:
         if self._mqtt is None:
             return
-        if snapshot["last_id"] != self._looked_at:
+        if self._decisions and snapshot["last_id"] != self._looked_at:
             self._looked_at = snapshot["last_id"]
             self._decision = self._last_decision() or self._decision
         self._mqtt.show(View(snapshot["status"], self._decision, time.monotonic()))
@@ -99,6 +121,14 @@ class Forwarding:
                 return next((event.as_dict() for event in newest), None)
         except StorageError:
             return None
+
+
+def _whole(state: StateDirectory, passage: str) -> str:
+    """Return the id of a passage by that of a part; the same if the journal cannot be read."""
+    with suppress(StorageError), Journal(state.journal, read_only=True) as journal:
+        row = whole_passage(journal, passage)
+        return passage if row is None else row.passage
+    return passage
 
 
 def _log(notice: Notice) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from threading import Condition, Thread
+from typing import Any
 
 from pipeline.errors import StorageError
 from pipeline.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.service.logs import log
+from pipeline.service.presence_audit import presence_audit
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.forwarding import Route, backlog, forget_others
 from pipeline.sinks.journal import Journal, Row
@@ -41,6 +43,8 @@ class Housekeeper:
         self.budget_bytes, self.least_free_bytes, self.routes = budget_bytes, least_free_bytes, routes
         self.outlook: Outlook | None = None
         """As it was when the budget was last looked at."""
+        self.false_passages: dict[str, Any] | None = None
+        """The rates of false passages, as they were when events were last counted."""
         self._changed = Condition()
         self._parts = deque(self._left_behind())
         self._troubled = self._finishing = self._low = False
@@ -120,6 +124,7 @@ class Housekeeper:
         """Only when there is nothing else to do."""
         forget_others(journal, self.routes)
         self.backlogs = [backlog(journal, route) for route in self.routes]
+        self.false_passages = presence_audit(journal)
         self._counted_at = time.monotonic()
 
     def _next_part(self) -> Part | None:

@@ -18,7 +18,7 @@ from pipeline.events import NoticeKind
 from pipeline.service.units import DURATION
 from pipeline.sinks.journal import Entry, Journal, utc
 from pipeline.sinks.retention import Worth, worth_keeping
-from pipeline.training.labels import is_nobody
+from pipeline.training.labels import is_class
 
 _READ_AGAIN_SECONDS = 10.0
 _SLIP = 0.75
@@ -196,10 +196,10 @@ def moment_in(journal: Journal, recording: str | None, start_seconds: float, end
 def check_word(journal: Journal, name: str, *, cure: str = "add --new") -> None:
     """A misspelt label would be a class of its own: it must be one that models tell apart.
 
-    Before there is a model, it must only not look like a slip of what others said. A word for nobody always fits. The
-    `cure` is how to insist.
+    Before there is a model, it must only not look like a slip of what others said. A word for nobody, `unknown`
+    and `not sure` always fit. The `cure` is how to insist.
     """
-    if is_nobody(name):
+    if not is_class(name):
         return
     classes = _column(journal, "SELECT DISTINCT value AS word FROM models, json_each(models.facts, '$.classes')")
     said = _column(journal, "SELECT DISTINCT label AS word FROM label_rows WHERE label IS NOT NULL AND NOT void")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.errors import UsageError
-from pipeline.events import Block
+from pipeline.events import Block, Numbers
 from pipeline.passages import LEAST_CONFIDENCE, PASSAGE_EVENTS, PassageRow, joined, passages_of
 from pipeline.service.clip import Sound, stored_sound
 from pipeline.service.decisions import read_events
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.passages import stored_passages
+from pipeline.sinks.passages import stored_passages, whole_passage
 from pipeline.sources.files import FileSource, Listing, find_recordings
 
+_LOUDEST = 0.7
+"""Share of full scale."""
 _LONGEST = timedelta(hours=1)
 """A passage that overlaps a time has no part further away from it."""
 
@@ -47,7 +50,7 @@ class StoredPassages:
         running = self.state.is_locked()
         with Journal(self.state.journal, read_only=True) as journal:
             found = stored_passages(journal, since=begin, until=end, running=_last_run(journal) if running else None)
-            return joined(found, least_confidence=_least_confidence(journal))
+            return joined(found, least_confidence=least_confidence(journal))
 
     def sound(self, row: PassageRow) -> Sound:
         with Journal(self.state.journal, read_only=True) as journal:
@@ -58,13 +61,42 @@ class StoredPassages:
             ])  # fmt: skip
 
 
+def passage_clip(state: StateDirectory, passage: str) -> bytes:
+    """Return the mixed sound of a passage as FLAC."""
+    with Journal(state.journal, read_only=True) as journal:
+        row = whole_passage(journal, passage, least_confidence=least_confidence(journal))
+    if row is None:
+        raise UsageError(f"there is no passage {passage!r}; gemmed passages lists them")
+    sound = StoredPassages(state).sound(row)
+    return as_flac(mixed(sound, row), sound.rate_hz)
+
+
+def mixed(sound: Sound, row: PassageRow) -> Numbers:
+    """Return the sensors used in one channel; they differ in level, so each has the same power in the mix."""
+    used = [sensor - 1 for sensor in row.sensors_used] or list(range(sound.samples.shape[1]))
+    samples = sound.samples[:, used]
+    power = np.sqrt(np.mean(samples**2, axis=0))
+    mix: Numbers = np.mean(samples / np.where(power > 0, power, 1), axis=1)
+    loudest: Numbers = mix * (_LOUDEST / max(float(abs(mix).max(initial=0.0)), 1e-9))
+    return loudest
+
+
+def as_flac(samples: Numbers, rate_hz: int) -> bytes:
+    """Return samples, (n,) or (n, channels), as a file."""
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate_hz, format="FLAC", subtype="PCM_16")
+    return file.getvalue()
+
+
 def _last_run(journal: Journal) -> str | None:
     event = next(journal.events(types=["run_started"], most=1, newest_first=True), None)
     return None if event is None else event.run
 
 
-def _least_confidence(journal: Journal) -> float:
-    """Return what the latest recording was decided with."""
+def least_confidence(journal: Journal) -> float:
+    """Return the confidence that the latest recording was decided with."""
     rows = journal.rows("SELECT choices FROM recordings ORDER BY rowid DESC LIMIT 1")
     return float(json.loads(rows[0]["choices"]).get("least_confidence", LEAST_CONFIDENCE)) if rows else LEAST_CONFIDENCE
 

@@ -22,18 +22,25 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-def passages_table(rows: Sequence[PassageRow]) -> Table:
+Leading = Mapping[str, Sequence[str]]
+"""Columns before those of a passage, by name, with a value for each passage."""
+
+
+def passages_table(rows: Sequence[PassageRow], leading: Leading | None = None) -> Table:
     """Make a table with a row for each passage; by time if that is known, otherwise by recording and seconds."""
+    first = dict(leading or {})
     by_time = all(row.start_time is not None for row in rows)
     shows_end = any(end_text(row) for row in rows)
     table = Table(caption="times are UTC" if by_time else None, caption_justify="left")
-    table.add_column("passage", overflow="fold")
+    for name in (*first, "passage"):
+        table.add_column(name, overflow="fold")
     table.add_column("time" if by_time else "recording, s", no_wrap=True)
     table.add_column("duration s", justify="right")
     for name in ("label", "cadence", "sensors", "excluded", *(["end"] if shows_end else [])):
         table.add_column(name, overflow="fold")
-    for row in rows:
+    for number, row in enumerate(rows):
         table.add_row(
+            *(values[number] for values in first.values()),
             row.passage,
             time_text(row) if by_time else f"{row.recording}, {span_text(row)}",
             f"{row.duration_seconds:.1f}",
@@ -146,17 +153,20 @@ def end_text(row: PassageRow) -> str:
     return "" if row.end == PassageEnd.QUIET else row.end
 
 
-def as_csv(rows: Iterable[PassageRow]) -> str:
-    """Write passages as CSV with a header; lists have spaces between their values."""
+def as_csv(rows: Iterable[PassageRow], leading: Leading | None = None, *, header: bool = True) -> str:
+    """Write passages as CSV; lists have spaces between their values."""
+    first = dict(leading or {})
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for row in rows:
+    if header:
+        writer.writerow([*first, *CSV_COLUMNS])
+    for number, row in enumerate(rows):
         values = row.as_dict() | {
             "sensors_used": " ".join(map(str, row.sensors_used)),
             "sensors_excluded": " ".join(f"{one.sensor}:{one.role}:{one.share:g}" for one in row.sensors_excluded),
         }
-        writer.writerow(["" if values[name] is None else values[name] for name in CSV_COLUMNS])
+        own = ["" if values[name] is None else values[name] for name in CSV_COLUMNS]
+        writer.writerow([*(one[number] for one in first.values()), *own])
     return text.getvalue()
 
 

@@ -20,7 +20,7 @@ from pipeline.service.tables import wide_console
 
 FOUND, NONE_MATCH = 0, 1
 _MOST_FLAC_CHANNELS = 8
-_STANDARD_OUTPUT = Path("-")
+STANDARD_OUTPUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ class Filter:
             )
         recording = _recording_named(rows, self.recording) if self.recording is not None else None
         found = [passage_named(rows, name) for name in self.ids] if self.ids else rows
-        return [row for row in found if self._fits(row) and (recording is None or recording in _recordings_of(row))]
+        return [row for row in found if self.fits(row) and (recording is None or recording in _recordings_of(row))]
 
-    def _fits(self, row: PassageRow) -> bool:
+    def fits(self, row: PassageRow) -> bool:
+        """Return whether a passage fits time, label and probability."""
         if self.since is not None and row.end_time is not None and row.end_time <= self.since:
             return False
         if self.until is not None and row.start_time is not None and row.start_time >= self.until:
@@ -75,8 +76,8 @@ class Outputs:
             name
             for name, chosen in (
                 ("--json", self.as_json),
-                ("--csv -", self.csv == _STANDARD_OUTPUT),
-                ("--audacity -", self.audacity == _STANDARD_OUTPUT),
+                ("--csv -", self.csv == STANDARD_OUTPUT),
+                ("--audacity -", self.audacity == STANDARD_OUTPUT),
             )
             if chosen
         ]
@@ -113,9 +114,9 @@ def run_passages(source: PassageSource, wanted: Filter, outputs: Outputs) -> int
     if outputs.as_json:
         print(json.dumps([row.as_dict() for row in rows], indent=1))
     if outputs.csv is not None:
-        _write(outputs.csv, as_csv(rows), f"{len(rows)} passages")
+        write_text(outputs.csv, as_csv(rows), f"{len(rows)} passages")
     if outputs.audacity is not None:
-        _write(outputs.audacity, as_audacity(rows, _one_recording(rows, wanted)), f"{len(rows)} passages")
+        write_text(outputs.audacity, as_audacity(rows, _one_recording(rows, wanted)), f"{len(rows)} passages")
     if outputs.clips is not None and rows:
         _write_clips(source, rows, outputs.clips)
     if not outputs.any:
@@ -166,8 +167,9 @@ def _one_recording(rows: Sequence[PassageRow], wanted: Filter) -> str:
     return found[0] if found else ""
 
 
-def _write(place: Path, text: str, what: str) -> None:
-    if place == _STANDARD_OUTPUT:
+def write_text(place: Path, text: str, what: str) -> None:
+    """Write a file, or to standard output if the place is `-`."""
+    if place == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
     place.parent.mkdir(parents=True, exist_ok=True)

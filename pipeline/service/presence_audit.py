@@ -51,7 +51,8 @@ def _heard(journal: Journal) -> dict[str, Any]:
             break
         threshold = body["threshold"]
         seconds += body["seconds"]
-        starts.update(dict(zip(body["thresholds"], body["starts"], strict=True)))
+        # Both begin at the lowest of `THRESHOLDS`; an audit that a change of models cut may count fewer.
+        starts.update(dict(zip(body["thresholds"], body["starts"], strict=False)))
     counts = [starts[one] for one in THRESHOLDS.tolist()]
     rate = None if threshold is None else tail_rate(counts, seconds / 3600, threshold)
     return {

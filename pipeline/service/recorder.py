@@ -14,7 +14,7 @@ from pipeline.errors import StorageError
 from pipeline.events import Notice, NoticeKind, RecordingFinished, RecordingStarted
 from pipeline.passages import PASSAGE_EVENTS
 from pipeline.service.logs import log
-from pipeline.sinks.journal import Change, Entry, opened_or_replaced
+from pipeline.sinks.journal import Change, Entry, Row, opened_or_replaced
 from pipeline.sinks.jsonl import EventLines
 from pipeline.sinks.passages import passage_change
 
@@ -33,6 +33,8 @@ class Recorder:
 
     def __init__(self, path: Path, run: str, *, show: Sequence[Show] = ()) -> None:
         self._path, self._run, self._show = path, run, tuple(show)
+        self.watchers: list[Show] = []
+        """Also shown every event once it is stored."""
         self.choices = "{}"
         """As JSON: how the recordings that begin from now on are decided about."""
         self.journal, replaced = opened_or_replaced(path)
@@ -72,13 +74,25 @@ class Recorder:
 
     def note_place(self, source: str, place: str) -> None:
         """Up to where a log of sound was decided about; stored together with what was decided."""
-        self._statements.append(("INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (source, place)))
+        self.change(("INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (source, place)))
+
+    def change(self, change: Change) -> None:
+        """Store a change of a table at the next commit."""
+        self._statements.append(change)
+
+    def add(self, body: Row, time: datetime, change: Change) -> None:
+        """Store an event that is no fact of the chain, and a change of another table, in one transaction."""
+        self._wait(Entry(self._run, body, time=time, also=(change,)))
+        self.commit()
 
     def _take(self, body: dict[str, Any]) -> None:
         sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
         time_of_it = self._time(sample) or datetime.now(UTC)
         also = (self._passage(body),) if body["type"] in PASSAGE_EVENTS else ()
-        self._waiting.append(Entry(self._run, body, body.get("recording"), sample, time_of_it, also))
+        self._wait(Entry(self._run, body, body.get("recording"), sample, time_of_it, also))
+
+    def _wait(self, entry: Entry) -> None:
+        self._waiting.append(entry)
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()
             self._lost += 1
@@ -121,7 +135,7 @@ class Recorder:
         self._statements.clear()
         self.last_id = max([self.last_id, *ids])
         for number, entry in zip(ids, entries, strict=True):
-            for show in self._show:
+            for show in (*self._show, *self.watchers):
                 show({"id": number, "run": entry.run, "time": entry.told_at, **entry.body})
 
     def _overcome(self, error: StorageError) -> bool:

@@ -36,7 +36,7 @@ from pipeline.stages import Chain
 from pipeline.stages.background import BACKGROUND_SECONDS
 from pipeline.training.examples import Examples
 from pipeline.training.gate import Gate
-from pipeline.training.labels import is_nobody
+from pipeline.training.labels import is_class, is_nobody
 from pipeline.training.learn import learn_unlabelled
 from pipeline.training.metrics import Judged
 from pipeline.training.model import Model
@@ -72,19 +72,25 @@ class Workshop:
         """Those of the job or of the champion; those that are labeled, if it is the model that comes with gemmed."""
         if self.job.classes or self.champion is None:
             return self.job.classes or CLASSES
-        labeled = self._labeled_classes() if is_starter(self.champion) else ()
-        return labeled if len(labeled) > 1 else self.champion.classes
+        if not self._is_with_starter:
+            return self.champion.classes
+        enough = {name for name, n in self._labeled_passages().items() if n >= self.gate.least_passages}
+        return tuple(sorted(enough)) if len(enough) > 1 else self.champion.classes
 
-    def _labeled_classes(self) -> tuple[str, ...]:
-        """Return the classes with enough labeled passages, in alphabetical order."""
+    @property
+    def _is_with_starter(self) -> bool:
+        """Whether the packaged model decides; its classes give way to those that are labeled."""
+        return self.champion is not None and is_starter(self.champion)
+
+    def _labeled_passages(self) -> Counter[str]:
+        """Count the labeled passages of each class."""
         assert self.champion is not None
         labels = {
-            recording: [one for one in stretches if not is_nobody(one.label)]
+            recording: [one for one in stretches if is_class(one.label)]
             for recording, stretches in self._labels().items()
         }
         found = passages(labels, rate_hz=self.champion.grid.rate_hz)
-        counts = Counter(label for one in found for label in {stretch.label for stretch in one.stretches})
-        return tuple(sorted(name for name, n in counts.items() if n >= self.gate.least_passages))
+        return Counter(label for one in found for label in {stretch.label for stretch in one.stretches})
 
     def _labels(self) -> dict[str, list[Stretch]]:
         rows = self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
@@ -97,14 +103,21 @@ class Workshop:
         new = self._update(Hearing.of(self.champion))
         try:
             examples = self.examples.load(self.classes)
-            missing = self.gate.missing(examples)
-            if missing:
-                return self._nothing("; ".join(missing))
+            if missing := self.gate.missing(examples):
+                return self._nothing(self._few_labels() if self._is_with_starter else "; ".join(missing))
             log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
             model = self._learned(examples, Hearing.of(self.champion))
         except UsageError as error:
             return self._nothing(str(error))
         return self._judged(replace(model, usual=self.champion.usual), examples)
+
+    def _few_labels(self) -> str:
+        """Say what replaces the packaged model, which has classes that nobody has to label."""
+        counts = ", ".join(f"{name} {n}" for name, n in sorted(self._labeled_passages().items()))
+        return (
+            f"passages labeled so far: {counts or 'none'}; label {self.gate.least_passages} of each of at least two "
+            "classes to replace the starter model"
+        )
 
     def start(self) -> Outcome:
         """The first model, from recordings or a simulated site; they stay among the examples as references."""
@@ -167,7 +180,8 @@ class Workshop:
 
     def _judged(self, model: Model, examples: Examples) -> Outcome:
         honest = judge_honestly(examples, model)
-        verdict = self.gate.judge(model, honest, self.champion, self._opposed(model, examples))
+        opposed = self._opposed(model, examples)
+        verdict = self.gate.judge(model, honest, self.champion, opposed, classes_may_change=self._is_with_starter)
         status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
         why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
         known = {one.name for one in self.registry.all()}
@@ -186,8 +200,10 @@ class Workshop:
         return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
 
     def _opposed(self, challenger: Model, examples: Examples) -> list[Judged]:
-        """What the champion makes of the examples, if it tells the same classes apart."""
-        if self.champion is None or not self.champion.decides or self.champion.classes != challenger.classes:
+        """Judge the examples by the champion, if both models have the same classes or those of the champion may go."""
+        if self.champion is None or not self.champion.decides:
+            return []
+        if self.champion.classes != challenger.classes and not self._is_with_starter:
             return []
         return judge_honestly(examples, self.champion)
 

@@ -1,12 +1,15 @@
-"""What somebody is asked to label: of the latest decisions those whose sound is kept and that nobody labelled."""
+"""The review queue: of the latest decisions those whose sound is kept and that have no label.
+
+A decision inside a passage asks about all of the passage.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import NotFound
+from pipeline.passages import NO_LABEL
 from pipeline.sinks.journal import Journal, Row, Stored, utc
 from pipeline.training import teaching
 from pipeline.training.model import Refusal
@@ -30,6 +34,8 @@ _AT_ONCE = 5_000
 _NOTICED = ("event_noticed",)
 _NEAR = ("event_noticed", "fault_suspected", "common_fault", "state_changed")
 _MOST_NEAR = 5
+_PASSAGES_PER_MOMENT = 3
+"""Questions about passages before one about a moment outside of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,10 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One moment to be heard and labelled."""
+    """One passage, or a moment outside of passages, to be heard and labelled."""
 
     asked: Why
+    passage: str | None
     recording: str
     rate_hz: int
     start: int
@@ -86,18 +93,22 @@ class Review:
         self._asked: list[teaching.Asked] = []
         self._with_sound = 0
 
-    def questions(self, journal: Journal, *, most: int, event: int | None = None) -> Questions:
-        """What to ask first; the decision that somebody wants to see before all others."""
+    def questions(
+        self, journal: Journal, *, most: int, event: int | None = None, passage: str | None = None
+    ) -> Questions:
+        """What to ask first; the decision or the passage that somebody wants to see before all others."""
         with self._lock:
             self._update(journal)
             asked, decisions, with_sound = self._asked, len(self._moments), self._with_sound
         doubts = _doubts(journal)
+        if passage is not None:
+            event = _decision_of_passage(journal, passage)
         wanted = [_wanted(journal, event)] if event is not None else []
-        doubted = [_doubted(journal, doubt) for doubt in islice(doubts, most)]
+        doubted = (_doubted(journal, doubt) for doubt in doubts)
         fresh = (one for one in asked if one.event != event)
-        instructive = [_instructive(journal, one) for one in islice(fresh, most - len(doubted))]
-        found = [*wanted, *doubted, *(one for one in instructive if one is not None)]
-        return Questions(tuple(found[:most]), len(asked) + len(doubts), decisions, with_sound)
+        instructive = (_instructive(journal, one) for one in fresh)
+        found = islice(_each_passage_once(chain(wanted, doubted, instructive)), most)
+        return Questions(tuple(found), len(asked) + len(doubts), decisions, with_sound)
 
     def _update(self, journal: Journal) -> None:
         """Read what was decided since, and order anew if anything has changed."""
@@ -109,8 +120,38 @@ class Review:
         if state != self._state:
             kept = self._moments[self._kept(journal)]
             self._with_sound = len(kept)
-            self._asked = teaching.queue(teaching.without(self._near_noticed(kept), self._labelled(journal)))
+            self._asked = self._ordered(journal, self._near_noticed(kept))
             self._state = state
+
+    def _ordered(self, journal: Journal, kept: Moments) -> list[teaching.Asked]:
+        """Order what to ask: passages, each by its most instructive moment, and some moments outside of them."""
+        labels, passages = list(self._labelled(journal)), self._passages(journal)
+        place = _place_of(kept, passages)
+        outside = teaching.without(kept[place < 0], [*labels, *passages[["recording", "begin", "end"]].tolist()])
+        free = ~_overlapped(passages, labels)
+        inside = np.flatnonzero((place >= 0) & free[place]) if len(passages) else np.zeros(0, np.int64)
+        of_passages = kept[inside].copy()
+        of_passages["recording"] = place[inside]  # moments of one passage belong together, however long it is
+        return _mixed(teaching.queue(_best_of_each(of_passages)), teaching.queue(outside))
+
+    def _passages(self, journal: Journal) -> Moments:
+        """Return the passages that are over, of the recordings of the moments, by recording and time."""
+        numbers = {name: own for name, own in self._recordings.items() if own[0] in set(self._moments["recording"])}
+        rows = journal.rows(
+            "SELECT recording, start_sample, stop_sample FROM passages WHERE end IS NOT NULL "
+            "AND recording IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(numbers)),),
+        )
+        found = np.zeros(len(rows), MOMENTS)
+        for one, row in zip(found, rows, strict=True):
+            number, rate_hz = numbers[row["recording"]]
+            one["recording"], one["begin"], one["end"] = (
+                number,
+                row["start_sample"] / rate_hz,
+                row["stop_sample"] / rate_hz,
+            )
+        ordered: Moments = found[np.lexsort((found["begin"], found["recording"]))]
+        return ordered
 
     def _read_decisions(self, journal: Journal) -> None:
         last = journal.last_id
@@ -197,11 +238,84 @@ class Review:
         return moments
 
 
+def _place_of(moments: Moments, passages: Moments) -> NDArray[np.int64]:
+    """Return the place of the passage that each moment overlaps, -1 outside of all; `passages` are sorted."""
+    places = np.full(len(moments), -1, np.int64)
+    for number in np.unique(passages["recording"]).tolist():
+        own = np.flatnonzero(moments["recording"] == number)
+        first, last = np.searchsorted(passages["recording"], [number, number + 1])
+        at = first + np.searchsorted(passages["begin"][first:last], moments["end"][own]) - 1
+        inside = (at >= first) & (passages["end"][at] > moments["begin"][own])
+        places[own[inside]] = at[inside]
+    return places
+
+
+def _overlapped(passages: Moments, stretches: Iterable[tuple[int, float, float]]) -> NDArray[np.bool_]:
+    """Return which passages overlap one of the stretches, which are recording, begin and end."""
+    found = np.zeros(len(passages), np.bool_)
+    for recording, begin, end in stretches:
+        found |= (passages["recording"] == recording) & (passages["begin"] < end) & (passages["end"] > begin)
+    return found
+
+
+def _best_of_each(moments: Moments) -> Moments:
+    """Return the most instructive moment of each passage, the newest of equals."""
+    order = np.lexsort((-moments["event"], -teaching.teaches(moments)))
+    _, first = np.unique(moments["recording"][order], return_index=True)
+    best: Moments = moments[order[first]]
+    return best
+
+
+def _mixed(passages: Sequence[teaching.Asked], moments: Sequence[teaching.Asked]) -> list[teaching.Asked]:
+    """Ask about three passages, then about a moment, as long as there are both."""
+    found: list[teaching.Asked] = []
+    rest = iter(moments)
+    for number, one in enumerate(passages, start=1):
+        found.append(one)
+        if number % _PASSAGES_PER_MOMENT == 0:
+            found += islice(rest, 1)
+    return [*found, *rest]
+
+
 def _changes(journal: Journal) -> tuple[object, object]:
     """Two values that differ whenever labels, or sound that is kept, do."""
     (labels,) = journal.rows("SELECT coalesce(max(id), 0) AS n FROM labels")
     (sound,) = journal.rows("SELECT count(*) AS n, max(rowid) AS last FROM pieces WHERE file IS NOT NULL")
     return labels["n"], (sound["n"], sound["last"])
+
+
+def _each_passage_once(questions: Iterable[Question | None]) -> Iterator[Question]:
+    asked: set[str] = set()
+    for one in questions:
+        if one is None or one.passage in asked:
+            continue
+        if one.passage is not None:
+            asked.add(one.passage)
+        yield one
+
+
+def _decision_of_passage(journal: Journal, passage: str) -> int:
+    """Return the id of the decision in the middle of a passage."""
+    rows = journal.rows(
+        "SELECT e.id FROM passages p JOIN events e ON e.recording = p.recording "
+        "AND e.sample BETWEEN p.start_sample AND p.stop_sample AND e.type = 'decision' WHERE p.passage = ? "
+        "ORDER BY abs(e.sample - (p.start_sample + p.stop_sample) / 2), e.id LIMIT 1",
+        (passage,),
+    )
+    if not rows:
+        raise NotFound(f"passage {passage!r} is not there or has no decision left; /api/v1/passages lists them")
+    return int(rows[0]["id"])
+
+
+def _passage_around(journal: Journal, recording: str, start: int, stop: int) -> Row | None:
+    """Return the passage that overlaps a segment most, if it is over."""
+    rows = journal.rows(
+        "SELECT passage, start_sample, stop_sample, label, probability FROM passages "
+        "WHERE recording = ?3 AND start_sample < ?2 AND stop_sample > ?1 AND end IS NOT NULL "
+        "ORDER BY min(stop_sample, ?2) - max(start_sample, ?1) DESC LIMIT 1",
+        (start, stop, recording),
+    )
+    return rows[0] if rows else None
 
 
 def _wanted(journal: Journal, number: int) -> Question:
@@ -223,22 +337,36 @@ def _instructive(journal: Journal, asked: teaching.Asked) -> Question | None:
 
 def _question(journal: Journal, event: Stored, asked: Why, why: Sequence[str]) -> Question:
     body = event.body
-    rate_hz = _rate_hz(journal, body["recording"])
-    near = _near(journal, body["recording"], body["start_sample"], body["stop_sample"], rate_hz)
-    told = (*why, *teaching.in_words(body, classes_of(journal, body["model"])))
+    recording, rate_hz = body["recording"], _rate_hz(journal, body["recording"])
+    passage = _passage_around(journal, recording, body["start_sample"], body["stop_sample"])
+    place = passage or body
+    start, stop = place["start_sample"], place["stop_sample"]
+    near = _near(journal, recording, start, stop, rate_hz)
+    decided, *others = teaching.in_words(body, classes_of(journal, body["model"]))
+    about = _about(passage, rate_hz, decided)
     noticed = next((one for one in near if one["type"] in _NOTICED), None)
     return Question(
         asked=asked,
-        recording=body["recording"],
+        passage=passage["passage"] if passage else None,
+        recording=recording,
         rate_hz=rate_hz,
-        start=body["start_sample"],
-        stop=body["stop_sample"],
-        why=told if noticed is None else (*told, f"an event was noticed: {noticed['told']}"),
+        start=start,
+        stop=stop,
+        why=(*why, *about, *others, *([] if noticed is None else [f"an event was noticed: {noticed['told']}"])),
         decision=event,
         lesson=teaching.lesson(body),
-        labelled=label_of(journal, body["recording"], body["start_sample"], body["stop_sample"]),
+        labelled=label_of(journal, recording, start, stop),
         near=near,
     )
+
+
+def _about(passage: Row | None, rate_hz: int, decided: str) -> tuple[str, ...]:
+    """Say what was decided: of a moment, or of a passage and of its most instructive segment."""
+    if passage is None:
+        return (decided,)
+    sure = "" if passage["probability"] is None else f", probability {passage['probability']:.2f}"
+    seconds = (passage["stop_sample"] - passage["start_sample"]) / rate_hz
+    return f"passage of {seconds:.0f} s: {passage['label'] or NO_LABEL}{sure}", f"most instructive segment: {decided}"
 
 
 def _doubted(journal: Journal, doubt: Doubt) -> Question:
@@ -246,6 +374,7 @@ def _doubted(journal: Journal, doubt: Doubt) -> Question:
     given = doubt.given
     return Question(
         asked="doubt",
+        passage=None,
         recording=doubt.recording,
         rate_hz=rate_hz,
         start=doubt.start,

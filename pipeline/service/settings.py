@@ -10,11 +10,13 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import time
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -44,7 +46,7 @@ TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
 Overload: TypeAlias = Literal["drop_oldest", "wait"]
 
 _NOW = {"storage.budget", "storage.least_free", "log.level", "array.mask"}
-_NOW_TABLES = {"labels", "training", "web", "mqtt", "webhook"}
+_NOW_TABLES = {"labels", "training", "web", "notifications", "mqtt", "webhook"}
 _NEXT_RECORDING_TABLES = {"decisions"}
 MOST_PASSAGES_PER_HOUR = 40.0
 """Each may take a minute, and there is nobody for 20 s after it."""
@@ -52,6 +54,7 @@ _BROKER_PORTS = {"mqtt": 1883, "mqtts": 8883}
 _LOG_PORTS = {"nats": 4222, "tls": 4222}
 _WEB_PORTS = {"http": 80, "https": 443}
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _EVERY_ADDRESS = {"0.0.0.0", "::"}
 _RESTART = {"training.model", "training.recordings", "training.labels", "training.classes"}
@@ -174,6 +177,34 @@ def _checked_receiver(value: str) -> str:
     if urlsplit(_checked_url(value, _WEB_PORTS)).fragment:
         raise PydanticCustomError("rule", "must not have a part behind #; leave it out")
     return value
+
+
+def _checked_time_of_day(value: str) -> str:
+    if not _TIME_OF_DAY.fullmatch(value):
+        raise PydanticCustomError("rule", 'must be a time of day from 00:00 to 23:59; write for example "07:00"')
+    return value
+
+
+def _checked_hours(value: str) -> str:
+    begin, dash, end = value.partition("-")
+    if not (dash and _TIME_OF_DAY.fullmatch(begin) and _TIME_OF_DAY.fullmatch(end)) or begin == end:
+        raise PydanticCustomError("rule", 'must be two different times of day; write for example "22:00-06:00"')
+    return value
+
+
+def _checked_zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError, KeyError):
+        raise PydanticCustomError("rule", 'must be a time zone; write for example "Europe/Berlin"') from None
+    return value
+
+
+def _checked_base(value: str) -> str:
+    parts = urlsplit(_checked_receiver(value))
+    if parts.query:
+        raise PydanticCustomError("rule", "must not have a part behind ?; leave it out")
+    return value.rstrip("/")
 
 
 def checked_name(value: str) -> str:
@@ -383,9 +414,10 @@ class Storage(Table):
 
 
 class Labels(Table):
-    """A file of labels that is read again whenever it changes."""
+    """A file of labels that is read again whenever it changes, and how labels are shown to people."""
 
     file: PathBeside | None = None
+    names: dict[Text, Text] = {}
 
 
 class Training(Table):
@@ -458,6 +490,14 @@ class Web(Table):
         return f"{'https' if self.certificate else 'http'}://{address}"
 
     @property
+    def public_url(self) -> str:
+        """As somebody on another machine calls it, as far as the settings say."""
+        if self.host not in _EVERY_ADDRESS or not self.hosts:
+            return self.url
+        host = f"[{self.hosts[0]}]" if ":" in self.hosts[0] else self.hosts[0]
+        return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
+
+    @property
     def unencrypted_warning(self) -> str | None:
         """What to say of an address that others reach, and anybody in between can read along."""
         if not self.enabled or self.certificate is not None or is_loopback(self.host):
@@ -501,6 +541,45 @@ class _Output(Table):
         if self.retry_first_seconds > self.retry_most_seconds:
             most = DURATION.written(self.retry_most_seconds)
             raise contradiction("retry_first", f'must be at most retry_most = "{most}"; lower it')
+        return self
+
+
+class Notifications(_Output):
+    """Which passages people are notified of, and the services that notify them; times of day are local."""
+
+    labels: Annotated[tuple[Text, ...] | None, BeforeValidator(as_tuple)] = None
+    least_probability: Share = 0.0
+    quiet_hours: Annotated[str, AfterValidator(_checked_hours)] | None = None
+    cool_down_seconds: Seconds = Field(default=0.0, validation_alias="cool_down")
+    summary_at: Annotated[str, AfterValidator(_checked_time_of_day)] | None = None
+    zone: Annotated[str, AfterValidator(_checked_zone)] | None = None
+    link: Annotated[Text, AfterValidator(_checked_base)] | None = None
+    link_expires_seconds: Annotated[float, Field(ge=60, le=366 * 86_400), DURATION] = Field(
+        default=7 * 86_400.0, validation_alias="link_expires"
+    )
+    urls_file: PathBeside | None = None
+    attach: bool = False
+
+    @property
+    def quiet_times(self) -> tuple[time, time] | None:
+        if self.quiet_hours is None:
+            return None
+        begin, _, end = self.quiet_hours.partition("-")
+        return time.fromisoformat(begin), time.fromisoformat(end)
+
+    @property
+    def summary_time(self) -> time | None:
+        return None if self.summary_at is None else time.fromisoformat(self.summary_at)
+
+    @property
+    def time_zone(self) -> ZoneInfo | None:
+        """None is the time zone of this machine."""
+        return None if self.zone is None else ZoneInfo(self.zone)
+
+    @model_validator(mode="after")
+    def _attachments_have_a_service(self) -> Notifications:
+        if self.attach and self.urls_file is None:
+            raise contradiction("attach", "needs urls_file, the services that get the clip; add urls_file")
         return self
 
 
@@ -617,6 +696,7 @@ class Settings(Table):
     labels: Labels = Labels()
     training: Training = Training()
     web: Web = Web()
+    notifications: Notifications = Notifications()
     mqtt: Mqtt = Mqtt()
     webhook: Webhook = Webhook()
     broker: Broker = Broker()

@@ -5,6 +5,7 @@ sound/           what was heard
 models/          what decides, decided, or was refused
 examples/        what is learned from
 session.key      signs the cookies of the dashboard
+link.key         signs links to clips in notifications
 lock             held by the daemon that runs here
 """
 
@@ -47,6 +48,10 @@ class StateDirectory:
     @property
     def session_key(self) -> Path:
         return self.path / "session.key"
+
+    @property
+    def link_key(self) -> Path:
+        return self.path / "link.key"
 
     def create(self) -> None:
         """Make what is missing, and see that it can be written to."""

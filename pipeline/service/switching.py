@@ -21,8 +21,8 @@ from pipeline.events import (
 )
 from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding, hearing, hearing_settings, passing, screening, states, voting
-from pipeline.snapshots import Taken, put, restore, snapshot, taken, value
-from pipeline.stages import Chain, Doubting
+from pipeline.snapshots import Taken, restore, snapshot, value
+from pipeline.stages import Chain, Doubting, Passages
 from pipeline.training.model import Model
 from pipeline.training.shadow import Shadow
 
@@ -127,9 +127,9 @@ class Switching:
     def _pass_on(self, passages: Chain) -> list[object]:
         """Hand an open passage to the stage of another model."""
         before, self._passing = self._passing, passages
-        if len(before.stages) == len(passages.stages):
-            put(passages, taken(before))
-            return []
+        old, new = _stage_of_passages(before), _stage_of_passages(passages)
+        if old is not None and new is not None:
+            return new.take_over(old)
         passages.push(RecordingStarted(self._recording, self.hearing.grid.rate_hz, ()))
         return before.flush()
 
@@ -226,6 +226,10 @@ class Switching:
                 if another.get(name) != here.get(name)
             ]
             raise StateError(f"stored state is of other settings: {', '.join(told)}; use those to go on from it")
+
+
+def _stage_of_passages(chain: Chain) -> Passages | None:
+    return next((stage for stage in chain.stages if isinstance(stage, Passages)), None)
 
 
 def _name_of(model: Model | None) -> str:

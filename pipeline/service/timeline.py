@@ -7,7 +7,7 @@ missing, or the source was waited for, or nothing ran at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import floor
 
@@ -15,6 +15,8 @@ from pipeline.conditions import State
 from pipeline.errors import UsageError
 from pipeline.events import Authority
 from pipeline.service.bands import Band, Change
+from pipeline.service.history import History
+from pipeline.service.names import shown_name
 from pipeline.service.presence import Window, kept, listening, seconds_of
 from pipeline.service.tallies import Single, Tally, singles, tally, uncounted_until
 from pipeline.sinks.journal import Journal
@@ -61,6 +63,20 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class PassageBar:
+    """A passage; where `n` is more than 1, the first of that many close together, from its begin to the last end."""
+
+    begin: float
+    end: float
+    passage: str
+    label: str | None
+    probability: float | None
+    labeled: str | None
+    """What a person said."""
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class SensorRows:
     """A sensor, counted from 1.
 
@@ -97,23 +113,42 @@ class Timeline:
     decisions: list[Single] | None
     anomalies: list[Anomaly]
     labels: list[Said]
+    passages: list[PassageBar]
+    names: dict[str, str]
+    """How labels are shown."""
 
 
-def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: float, running: str | None) -> Timeline:
-    """What the journal knows of a time, in about so many steps; `running` is the run that is alive."""
+def timeline(
+    journal: Journal,
+    begin: float,
+    end: float,
+    *,
+    bins: int,
+    now: float,
+    running: str | None,
+    names: Mapping[str, str] | None = None,
+    history: History | None = None,
+) -> Timeline:
+    """What the journal knows of a time, in about `bins` steps; `running` is the run that is alive.
+
+    `names` are those by which labels are shown; `history` are its passages if they were read before.
+    """
     if not 0 < end - begin <= 86400 * _MOST_DAYS:
         raise UsageError(
             f"from {as_text(begin)} to {as_text(end)} must be a time of at most {_MOST_DAYS} days that ends after its "
             "begin; ask for another"
         )
     window = Window(journal, begin, end, bins, now, running)
+    classes, labels = _classes(journal), _labels(window)
+    passages = _passages(window, history or History(journal, running=running))
+    known = {*classes, *(one.label for one in labels), *(one.labeled or one.label for one in passages)}
     return Timeline(
         begin=begin,
         end=end,
         now=now,
         known_since=_known_since(journal),
         last_id=journal.last_id,
-        classes=_classes(journal),
+        classes=classes,
         listening=listening(window),
         sound=kept(window),
         models=window.bands(_deciding(window), "none"),
@@ -121,7 +156,9 @@ def timeline(journal: Journal, begin: float, end: float, *, bins: int, now: floa
         tally=tally(window),
         decisions=singles(window),
         anomalies=_anomalies(window),
-        labels=_labels(window),
+        labels=labels,
+        passages=passages,
+        names={label: shown_name(label, names) for label in sorted(filter(None, known))},
     )
 
 
@@ -236,6 +273,20 @@ def _anomalies(window: Window) -> list[Anomaly]:
             reason, sensors = first.fields
             found.append(Anomaly(first.time, kind, reason, first.event, sensors, 1 + len(rest)))
     return sorted(found, key=lambda one: one.time)
+
+
+def _passages(window: Window, history: History) -> list[PassageBar]:
+    """Passages of this time; those that begin within one step of the first are one bar."""
+    found: list[PassageBar] = []
+    for one in history.briefs:
+        begin, end = one.start.timestamp(), one.end.timestamp()
+        if end < window.begin or begin > window.end:
+            continue
+        if found and begin - found[-1].begin < window.shortest:
+            found[-1] = replace(found[-1], end=max(found[-1].end, end), n=found[-1].n + 1)
+            continue
+        found.append(PassageBar(begin, end, one.passage, one.label, one.probability, one.said))
+    return found
 
 
 def _labels(window: Window) -> list[Said]:

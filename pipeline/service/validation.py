@@ -16,7 +16,7 @@ from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote
-from pipeline.training.metrics import Judged, against_first, fused_log_odds, known, summary
+from pipeline.training.metrics import OTHER_CLASS, Judged, against_first, fused_log_odds, known, summary
 from pipeline.training.model import HeldOut, Model
 from pipeline.training.passages import recording_of
 from pipeline.workers import Engine
@@ -192,7 +192,7 @@ def judge(examples: Examples, model: Model) -> list[Judged]:
         (decision,) = chain.push(views)
         assert isinstance(decision, Decision)
         name = examples.recordings[examples.recording[n]].name
-        judged.append(_beside_the_truth(decision, name, int(examples.label[n]), model.classes))
+        judged.append(_beside_the_truth(decision, name, int(examples.label[n]), examples.classes))
     return judged
 
 
@@ -202,7 +202,7 @@ def _beside_the_truth(decision: Decision, recording: str, truth: int, classes: t
         recording=recording,
         start_sample=decision.features.span.start,
         truth=truth,
-        label=None if label is None else classes.index(label),
+        label=None if label is None else classes.index(label) if label in classes else OTHER_CLASS,
         log_odds=fused_log_odds(decision.outcome.log_odds, decision.outcome.probabilities),
         sensor_log_odds=tuple(map(against_first, verdicts.log_odds)),
         p_values=tuple(map(known, verdicts.screened.p_values)),

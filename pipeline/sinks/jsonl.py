@@ -53,7 +53,7 @@ EVENT_TYPES = (
     "recording_started", "trust_changed", "fault_opened", "fault_closed", "state_changed", *_VERDICTS.values(),
     "calibration_lost", "calibration_regained", "gap", "tick", "file_heard", "paced", "model_changed",
     "source_trouble", "decision", "passage_started", "passage_updated", "passage_ended",
-    "presence_audited", "recording_finished",
+    "presence_audited", "recording_finished", "notification",
     *map(str, NoticeKind),
 )  # fmt: skip
 """All that a daemon tells."""

@@ -1,7 +1,8 @@
 """Events and states to an MQTT broker, and to Home Assistant if it listens there.
 
-Everything is below gemmed/NAME/: `status`, `state`, `decision` and `sensor/N/state` are retained and tell how things
-are now; `event/TYPE` tells every event once it is in the journal.
+Everything is below gemmed/NAME/: `status`, `state`, `presence`, `sensor/N/state` and, on request, `decision` are
+retained and describe the present. `passage` and `notification` get one message each for what their names say;
+`event/TYPE` gets all other events, once they are in the journal.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from pipeline import __version__
 from pipeline.conditions import State
 from pipeline.errors import LinkError
+from pipeline.notifications.links import Links
 from pipeline.sinks.forwarding import Refused
 from pipeline.sinks.journal import Stored
 from pipeline.sinks.outward import outward, read_secret, reason_of
@@ -45,6 +47,8 @@ _STATE = (
     "backlog_seconds",
 )  # fmt: skip
 _SENSOR = ("sensor", "state", "liveness", "since", "causes", "cures", "weight", "level_dbfs")
+_PASSAGE = ("passage", "label", "probability", "reason", "cadence_per_minute", "sensors_used")
+_PASSAGE_EVENTS = {"passage_started": "start", "passage_updated": "update", "passage_ended": "end"}
 _OUTCOME = ("label", "probability", "reason")
 _DECISION = (
     "id", "time", "recording", "start_sample", "stop_sample", "label", "probability", "reason", "sensors_used",
@@ -212,7 +216,8 @@ class View:
 class MqttTarget:
     """Tells events once, and how things are whenever that changes. Has an event when the broker acknowledges it.
 
-    If nobody shows how things are for `stale_seconds`, the daemon is as good as dead.
+    If nobody shows how things are for `stale_seconds`, the daemon is as good as dead. `whole` gives the id of the
+    passage to which a part that a border of recordings cut off belongs.
     """
 
     def __init__(
@@ -224,7 +229,11 @@ class MqttTarget:
         stale_seconds: float,
         discovery_prefix: str = "homeassistant",
         home_assistant: bool = True,
+        decisions: bool = False,
+        links: Links | None = None,
+        whole: Callable[[str], str] = str,
     ) -> None:
+        self._decisions, self._links, self._whole = decisions, links, whole
         self._broker, self._name, self._n_sensors = broker, name, n_sensors
         self._stale_seconds = stale_seconds
         self._prefix, self._home_assistant = discovery_prefix, home_assistant
@@ -250,7 +259,7 @@ class MqttTarget:
         self._refresh()
         sent: deque[tuple[Stored, int]] = deque()
         for event in events:
-            topic, payload = self._topic(f"event/{event.type}"), _json(outward(event))
+            topic, payload = self._topic(_subtopic(event)), _json(self._body(event))
             if len(payload) > self._session.most_bytes:
                 # Whoever refuses an event must have all those before it.
                 yield from self._acknowledged(sent, all_of_them=True)
@@ -260,6 +269,17 @@ class MqttTarget:
             yield from self._acknowledged(sent)
         yield from self._acknowledged(sent, all_of_them=True)
 
+    def _body(self, event: Stored) -> dict[str, Any]:
+        body = outward(event, self._links)
+        if event.type not in _PASSAGE_EVENTS:
+            return body
+        part = body["passage"]
+        passage = self._whole(part)
+        going_on = event.type == "passage_started" and passage != part
+        return body | {
+            "event": "update" if going_on else _PASSAGE_EVENTS[event.type], "passage": passage, "part": part
+        }  # fmt: skip
+
     def _acknowledged(self, sent: deque[tuple[Stored, int]], *, all_of_them: bool = False) -> Iterator[int]:
         """From the first on, as far as answers are there, or waiting for them."""
         assert self._session is not None
@@ -267,7 +287,7 @@ class MqttTarget:
             event, mid = sent.popleft()
             reason = self._session.answer(mid)
             if reason.is_failure:
-                told = f"{self._broker.address} answers {reason} to {self._topic(f'event/{event.type}')}"
+                told = f"{self._broker.address} answers {reason} to {self._topic(_subtopic(event))}"
                 raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
             yield event.id
 
@@ -297,9 +317,12 @@ class MqttTarget:
         self._keep("status", "online" if alive else "offline")
         if view is None:
             return
-        self._keep("state", _chosen(view.status, _STATE) | {"decision": _chosen(view.decision or {}, _OUTCOME)})
-        if view.decision is not None:
+        self._keep("presence", presence_of(view.status))
+        state = _chosen(view.status, _STATE)
+        if self._decisions and view.decision is not None:
+            state["decision"] = _chosen(view.decision, _OUTCOME)
             self._keep("decision", _chosen(view.decision, _DECISION))
+        self._keep("state", state)
         for sensor in view.status.get("sensors", []):
             self._keep(f"sensor/{sensor['sensor']}/state", _chosen(sensor, _SENSOR))
 
@@ -316,54 +339,34 @@ class MqttTarget:
     def _discover(self) -> None:
         """Nothing instead of a description makes Home Assistant forget us."""
         assert self._session is not None
-        told = _json(discovery(self._name, self._n_sensors)) if self._home_assistant else b""
+        told = _json(discovery(self._name, self._n_sensors, decisions=self._decisions)) if self._home_assistant else b""
         self._session.keep(f"{self._prefix}/device/gemmed_{self._name}/config", told)
 
 
-def discovery(name: str, n_sensors: int) -> dict[str, Any]:
-    """What Home Assistant must know to show all of it: one device with its entities."""
+def presence_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether somebody is there, what is known of the passage, and of the last one that ended."""
+    presence = status.get("presence") or {}
+    passage, last = presence.get("passage"), status.get("last_passage")
+    somebody = presence.get("somebody")
+    return {
+        "somebody": None if somebody is None else "ON" if somebody else "OFF",
+        "since": presence.get("since"),
+        "presence_probability": presence.get("probability"),
+        **dict.fromkeys(_PASSAGE),
+        **_chosen(passage or {}, _PASSAGE),
+        "passages_today": status.get("passages_today"),
+        "last_passage": last,
+    }
+
+
+def discovery(name: str, n_sensors: int, *, decisions: bool = False) -> dict[str, Any]:
+    """Return what Home Assistant must know: one device with its entities."""
     base, unique = f"gemmed/{name}", f"gemmed_{name}"
-    components: dict[str, dict[str, Any]] = {}
+    components = _presence_entities(base)
     for number in range(1, n_sensors + 1):
-        topic = {"state_topic": f"{base}/sensor/{number}/state"}
-        components[f"sensor_{number}_state"] = {
-            "platform": "sensor",
-            "name": f"Sensor {number}",
-            "device_class": "enum",
-            "options": [str(state) for state in State],
-            "value_template": "{{ value_json.state }}",
-            "json_attributes_topic": topic["state_topic"],
-            **topic,
-        }
-        components[f"sensor_{number}_weight"] = {
-            "platform": "sensor",
-            "name": f"Sensor {number} weight",
-            "state_class": "measurement",
-            "entity_category": "diagnostic",
-            "value_template": "{{ value_json.weight }}",
-            **topic,
-        }
-        components[f"sensor_{number}_problem"] = {
-            "platform": "binary_sensor",
-            "name": f"Sensor {number} problem",
-            "device_class": "problem",
-            "value_template": "{{ 'ON' if value_json.state in ('degraded', 'bad') else 'OFF' }}",
-            **topic,
-        }
-    decision = {"platform": "sensor", "state_topic": f"{base}/decision"}
-    components["decision"] = {
-        **decision,
-        "name": "Decision",
-        "value_template": "{{ value_json.label or 'undecided' }}",
-        "json_attributes_topic": f"{base}/decision",
-    }
-    components["probability"] = {
-        **decision,
-        "name": "Probability",
-        "unit_of_measurement": "%",
-        "state_class": "measurement",
-        "value_template": "{{ None if value_json.probability is none else (100 * value_json.probability) | round(1) }}",
-    }
+        components |= _sensor_entities(number, f"{base}/sensor/{number}/state")
+    if decisions:
+        components |= _decision_entities(f"{base}/decision")
     for key, component in components.items():
         component["unique_id"] = f"{unique}_{key}"
     return {
@@ -372,6 +375,101 @@ def discovery(name: str, n_sensors: int) -> dict[str, Any]:
         "availability_topic": f"{base}/status",
         "components": components,
     }
+
+
+def _presence_entities(base: str) -> dict[str, dict[str, Any]]:
+    topic = {"state_topic": f"{base}/presence"}
+    return {
+        "somebody": {
+            "platform": "binary_sensor",
+            "name": "Somebody",
+            "device_class": "occupancy",
+            "value_template": "{{ value_json.somebody }}",
+            "json_attributes_topic": topic["state_topic"],
+            **topic,
+        },
+        "last_class": {
+            "platform": "sensor",
+            "name": "Last class",
+            "value_template": "{{ value_json.last_passage.name if value_json.last_passage else None }}",
+            "json_attributes_topic": topic["state_topic"],
+            "json_attributes_template": "{{ (value_json.last_passage or {}) | tojson }}",
+            **topic,
+        },
+        "cadence": {
+            "platform": "sensor",
+            "name": "Cadence",
+            "unit_of_measurement": "steps/min",
+            "state_class": "measurement",
+            "value_template": "{{ value_json.cadence_per_minute or "
+            "(value_json.last_passage.cadence_per_minute if value_json.last_passage else None) }}",
+            **topic,
+        },
+        "passages_today": {
+            "platform": "sensor",
+            "name": "Passages today",
+            "unit_of_measurement": "passages",
+            "state_class": "total_increasing",
+            "value_template": "{{ value_json.passages_today }}",
+            **topic,
+        },
+    }
+
+
+def _sensor_entities(number: int, state_topic: str) -> dict[str, dict[str, Any]]:
+    topic = {"state_topic": state_topic}
+    return {
+        f"sensor_{number}_state": {
+            "platform": "sensor",
+            "name": f"Sensor {number}",
+            "device_class": "enum",
+            "options": [str(state) for state in State],
+            "value_template": "{{ value_json.state }}",
+            "json_attributes_topic": state_topic,
+            **topic,
+        },
+        f"sensor_{number}_weight": {
+            "platform": "sensor",
+            "name": f"Sensor {number} weight",
+            "state_class": "measurement",
+            "entity_category": "diagnostic",
+            "value_template": "{{ value_json.weight }}",
+            **topic,
+        },
+        f"sensor_{number}_problem": {
+            "platform": "binary_sensor",
+            "name": f"Sensor {number} problem",
+            "device_class": "problem",
+            "value_template": "{{ 'ON' if value_json.state in ('degraded', 'bad') else 'OFF' }}",
+            **topic,
+        },
+    }
+
+
+def _decision_entities(state_topic: str) -> dict[str, dict[str, Any]]:
+    decision = {"platform": "sensor", "state_topic": state_topic}
+    probability = "{{ None if value_json.probability is none else (100 * value_json.probability) | round(1) }}"
+    return {
+        "decision": {
+            **decision,
+            "name": "Decision",
+            "value_template": "{{ value_json.label or 'undecided' }}",
+            "json_attributes_topic": state_topic,
+        },
+        "probability": {
+            **decision,
+            "name": "Probability",
+            "unit_of_measurement": "%",
+            "state_class": "measurement",
+            "value_template": probability,
+        },
+    }
+
+
+def _subtopic(event: Stored) -> str:
+    if event.type in _PASSAGE_EVENTS:
+        return "passage"
+    return "notification" if event.type == "notification" else f"event/{event.type}"
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

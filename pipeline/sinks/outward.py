@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import LinkError
+from pipeline.notifications.links import Links
 from pipeline.sinks.journal import Stored
 
 
-def outward(event: Stored) -> dict[str, Any]:
-    """As others get it: the settings of a machine are nobody else's business."""
-    return {name: value for name, value in event.as_dict().items() if name != "settings"}
+def outward(event: Stored, links: Links | None = None) -> dict[str, Any]:
+    """Return an event as others get it: without settings, with links that start to expire now."""
+    body = {name: value for name, value in event.as_dict().items() if name != "settings"}
+    if links is not None and event.type == "notification" and event.body["about"] == "passage":
+        passage = event.body["passage"]
+        body |= {"clip": links.clip(passage, time.time()), "page": links.passage(passage)}
+    return body
 
 
 def read_secret(file: Path, setting: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipeline.passages import INTERRUPTED, PassageRow
+from pipeline.passages import INTERRUPTED, LEAST_CONFIDENCE, PassageRow, joined
 from pipeline.sinks.journal import Change, Journal, Row, utc
 
 _COLUMNS = (
@@ -20,6 +20,9 @@ _UPSERT = (
     f"INSERT INTO passages ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "
     f"ON CONFLICT (passage) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[1:])}"
 )
+
+_NEAR = timedelta(hours=1)
+"""No part of a passage is further away from another one."""
 
 
 def passage_change(run: str, event: Mapping[str, Any], start: datetime, stop: datetime) -> Change:
@@ -41,9 +44,10 @@ def stored_passages(
     since: datetime | None = None,
     until: datetime | None = None,
     recordings: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
     running: str | None = None,
 ) -> list[PassageRow]:
-    """Read passages that overlap a time, in the order of time.
+    """Read passages that overlap a time, of recordings or of ids if they are given, in the order of time.
 
     Those without an end are going on if `running` is their run; otherwise they were interrupted.
     """
@@ -55,8 +59,27 @@ def stored_passages(
     if recordings is not None:
         conditions.append(f"recording IN ({', '.join('?' * len(recordings))})")
         values += recordings
+    if ids is not None:
+        # As JSON: SQLite limits the number of values of a statement.
+        conditions.append("passage IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(list(ids)))
     query = f"SELECT run, start_time, body FROM passages WHERE {' AND '.join(conditions)} ORDER BY start_time, passage"
     return [_row(row, running) for row in journal.rows(query, values)]
+
+
+def whole_passage(
+    journal: Journal, passage: str, *, running: str | None = None, least_confidence: float = LEAST_CONFIDENCE
+) -> PassageRow | None:
+    """Read one passage by its id, or that of a part of it, joined across recordings."""
+    own = stored_passages(journal, ids=[passage], running=running)
+    if not own:
+        return None
+    start, end = own[0].start_time, own[0].end_time
+    assert start is not None
+    assert end is not None
+    near = stored_passages(journal, since=start - _NEAR, until=end + _NEAR, running=running)
+    rows = joined(near, least_confidence=least_confidence)
+    return next(row for row in rows if any(part.passage == passage for part in row.parts))
 
 
 def _row(row: Row, running: str | None) -> PassageRow:

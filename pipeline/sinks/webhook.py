@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pipeline import __version__
 from pipeline.errors import LinkError
+from pipeline.notifications.links import Links
 from pipeline.sinks.forwarding import Refused
 from pipeline.sinks.journal import Stored
 from pipeline.sinks.outward import outward, read_secret, reason_of
@@ -78,8 +79,8 @@ class WebhookTarget:
     cure it meanwhile. Redirections are not followed: what was meant for one machine goes to no other.
     """
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, *, links: Links | None = None) -> None:
+        self._receiver, self._links = receiver, links
         self._connection: HTTPConnection | None = None
         self._used = False
 
@@ -88,7 +89,7 @@ class WebhookTarget:
 
     def send(self, events: Sequence[Stored]) -> Iterator[int]:
         for event in events:
-            body = json.dumps(outward(event), separators=(",", ":"), allow_nan=False).encode()
+            body = json.dumps(outward(event, self._links), separators=(",", ":"), allow_nan=False).encode()
             self._judge(event, *self._answer(body, self._headers(event, body)))
             yield event.id
 

@@ -164,8 +164,7 @@ class Passages:
         told: list[object] = []
         if self._open is not None:
             told.append(self._ended(self._open, self._open.stop, PassageEnd.RECORDING_ENDED))
-        if self._audit.samples >= self._audit_least:
-            told.append(self._told_audit(self._audit.sample))
+        told += self._end_audit()
         self._forget()
         return told
 
@@ -175,6 +174,15 @@ class Passages:
         self._past: deque[PassageSegment] = deque(maxlen=_PAST_SEGMENTS)
         self._open: OpenPassage | None = None
         self._is_blocked = False
+
+    def take_over(self, other: Passages) -> list[object]:
+        """Continue the passage of another model's stage; its audit ends, as it counted rises to other thresholds."""
+        self._recording, self._past = other._recording, other._past
+        self._open, self._is_blocked = other._open, other._is_blocked
+        return other._end_audit()
+
+    def _end_audit(self) -> list[object]:
+        return [self._told_audit(self._audit.sample)] if self._audit.samples >= self._audit_least else []
 
     def _segment(self, decision: Decision, presence: float) -> PassageSegment:
         features = decision.features

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.events import Mask, Samples, Views
-from pipeline.training.labels import is_nobody
+from pipeline.training.labels import is_class, is_nobody
 
 NOBODY = -2
 """Label of segments in which nobody is there; -1 are segments without a label."""
@@ -110,15 +110,14 @@ def views_of(facts: Sequence[Views]) -> dict[str, Any]:
 def classes_of(found: Sequence[str], wanted: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return the labels to tell apart, two or more, in alphabetical order unless given.
 
-    Words that say that nobody is there are no classes.
+    Words that say that nobody is there, `unknown` and `not sure` are no classes.
     """
-    known = sorted({name for name in found if not is_nobody(name)})
+    known = sorted({name for name in found if is_class(name)})
     classes = tuple(wanted or known)
-    empty = [name for name in classes if is_nobody(name)]
-    if empty:
-        raise UsageError(
-            f"class {empty[0]!r} says that nobody is there, which is not a class; leave it out of --classes"
-        )
+    reserved = [name for name in classes if not is_class(name)]
+    if reserved:
+        meaning = "says that nobody is there, which" if is_nobody(reserved[0]) else "does not say who is there and"
+        raise UsageError(f"class {reserved[0]!r} {meaning} is not a class; leave it out of --classes")
     missing = [name for name in classes if name not in known]
     if missing:
         raise UsageError(f"nothing is labelled {missing[0]!r}; the labels are {', '.join(known)}")

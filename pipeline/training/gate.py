@@ -63,12 +63,20 @@ class Gate:
         ]
 
     def judge(
-        self, challenger: Model, honest: Sequence[Judged], champion: Model | None, opposed: Sequence[Judged]
+        self,
+        challenger: Model,
+        honest: Sequence[Judged],
+        champion: Model | None,
+        opposed: Sequence[Judged],
+        *,
+        classes_may_change: bool = False,
     ) -> dict[str, Any]:
         """The verdict, ready for JSON: whether it passed, the reasons if not, also by criterion, and the numbers.
 
         `honest` are decisions about passages by models like the challenger that were learned without them; `opposed`
-        are those of the champion, about as many of the same segments as it can say something honest of.
+        are those of the champion, about as many of the same segments as it can say something honest of. With
+        `classes_may_change` a challenger of other classes is compared as well: what the champion calls by another
+        name is wrong.
         """
         references = {note["recording"] for note in challenger.notes["recordings"] if note.get("reference")}
         learned = {note["recording"] for note in champion.notes["recordings"]} if champion else set()
@@ -83,7 +91,7 @@ class Gate:
             "chance": _not_above_chance(alone, n_classes),
         }
         if champion is not None and champion.decides:
-            criteria["classes"] = _other_classes(challenger, champion)
+            criteria["classes"] = [] if classes_may_change else _other_classes(challenger, champion)
             if not criteria["classes"]:
                 criteria |= {
                     "compared": _worse(compared, "passages", by=self.worse) or self._uncertain(compared),

@@ -15,11 +15,18 @@ from pipeline.errors import UsageError
 COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
 NOBODY_WORDS = frozenset({"nobody", "background", "noise", "none", "empty"})
 """Labels that say that nobody is there: they are no class."""
+UNKNOWN, NOT_SURE = "unknown", "not sure"
+"""Labels for somebody who is of no class, and for a passage about which not to ask again: they are no class either."""
 
 
 def is_nobody(label: str) -> bool:
     """Return whether a label says that nobody is there, in upper or lower case."""
     return label.lower() in NOBODY_WORDS
+
+
+def is_class(label: str) -> bool:
+    """Return whether a label may be a class: it says who was there."""
+    return not is_nobody(label) and label.lower() not in (UNKNOWN, NOT_SURE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,15 @@ _EDGES_OF_MANY = np.linspace(0.0, 1.0, 21)
 _LEAST_PROBABILITY = 5e-7
 """Probabilities are told with six digits."""
 ALPHAS = (0.005, 0.01, 0.05, 0.1)
+OTHER_CLASS = -1
+"""Stands for a label that is none of the classes."""
 LogOdds = tuple[float, ...]
 """Of each class against the first, so the first number is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One decision beside the truth; classes are counted from 0."""
+    """One decision beside the truth; classes are counted from 0, and `OTHER_CLASS` is none of them."""
 
     recording: str
     start_sample: int

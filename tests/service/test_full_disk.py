@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.service.readiness import STOPPED
 from pipeline.service.state import StateDirectory
-from pipeline.service.status import STOPPED, status
+from pipeline.service.status import status
 from pipeline.sinks.journal import Journal
 from tests.conftest import program
 from tests.service.live import Running, settings, simulated_sound

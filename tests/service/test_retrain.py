@@ -17,6 +17,7 @@ from pipeline.events import Block, Decision, RecordingStarted, Role
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.registry import Origin, Registry, Status
 from pipeline.service.retrain import Job, Outcome, run
+from pipeline.service.starter import STARTER
 from pipeline.simulation.options import site_of
 from pipeline.simulation.scene import record
 from pipeline.sinks.journal import Journal
@@ -39,24 +40,23 @@ SITE = {
     "clips": None,
 }
 CHOSEN = {"components": 12, "folds": 2, "run": "a run"}
-PAUSE = 31 * RATE
 
 
-def hear(state: Path, recording: str, scenes: list[np.ndarray]) -> list[tuple[int, int]]:
+def hear(state: Path, recording: str, scenes: list[np.ndarray], rate_hz: int = RATE) -> list[tuple[int, int]]:
     """Put scenes into the store of the sound as the daemon does, far enough apart; where each of them lies."""
     places, position = [], 0
     with Journal(state / "journal.sqlite") as journal:
         journal.execute(
             "INSERT INTO recordings (name, run, rate_hz, sensors, started_at, choices) "
             "VALUES (?, 'a run', ?, 4, '2026-01-01', '{}')",
-            (recording, RATE),
+            (recording, rate_hz),
         )
         spool = Spool(state / "sound", piece_seconds=10.0, finished=SoundStore(state / "sound", journal).keep)
-        spool.begin(recording, RATE)
+        spool.begin(recording, rate_hz)
         for scene in scenes:
             spool.write(Block(position, scene, np.ones(4, np.bool_)))
             places.append((position, position + scene.shape[1]))
-            position += scene.shape[1] + PAUSE
+            position += scene.shape[1] + 31 * rate_hz
         spool.finish()
     return places
 
@@ -71,8 +71,8 @@ def label(state: Path, recording: str, places: list[tuple[int, int]], labels: li
             )
 
 
-def scenes(numbers, labels) -> list[np.ndarray]:
-    site = site_of(**SITE)
+def scenes(numbers, labels, **options) -> list[np.ndarray]:
+    site = site_of(**SITE | options)
     return [record(site, n, label=name).samples for n, name in zip(numbers, labels, strict=True)]
 
 
@@ -256,3 +256,26 @@ def test_a_starter_from_recordings(tmp_path, monkeypatch):
     assert model.usual is not None
     assert challengers == [None]
     assert run(tmp_path, job, starter=True) is Outcome.NOTHING
+
+
+def test_own_labels_of_other_classes_replace_the_packaged_model(tmp_path):
+    """It knows five classes, two are labeled: it is compared by name, and gives way without an operator."""
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        registry = Registry(tmp_path / "models", journal)
+        packaged = Model.load(STARTER)
+        added = registry.add(packaged, origin=Origin.STARTER, status=Status.RETIRED, why="packaged", told=None)
+        registry.promote(added.name, who="gemmed", why="packaged")
+    rate_hz, labels = packaged.grid.rate_hz, ["human", "human_animal"] * 8
+    places = hear(tmp_path, "night", scenes(range(16), labels, rate_hz=rate_hz), rate_hz)
+    label(tmp_path, "night", places[:6], labels[:6])
+    assert run(tmp_path, Job(**CHOSEN)) is Outcome.NOTHING
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        *_, finished = journal.events(types=["retraining_finished"])
+    assert "human 3, human_animal 3; label 5 of each of at least two classes" in finished.body["why"]
+    label(tmp_path, "night", places[6:], labels[6:])
+    assert run(tmp_path, Job(**CHOSEN)) is Outcome.PASSED
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        challenger = Registry(tmp_path / "models", journal).challenger()
+    assert challenger is not None
+    assert challenger.facts["classes"] == ["human", "human_animal"]
+    assert challenger.facts["gate"]["compared"]["passages"] == 16

@@ -17,13 +17,20 @@ RATE = 1000
 ME = Given("human", "me")
 
 
-def decision(second: float, probability: float | None = 0.99, *, recording: str = "night", odds=(-2.0,) * 4) -> Entry:
+def decision(
+    second: float,
+    probability: float | None = 0.99,
+    *,
+    recording: str = "night",
+    odds=(-2.0,) * 4,
+    rate_hz: int = RATE,
+) -> Entry:
     label = "human" if probability is not None and probability > 0.6 else None
     body = {
         "type": "decision",
         "recording": recording,
-        "start_sample": round(second * RATE),
-        "stop_sample": round((second + 2) * RATE),
+        "start_sample": round(second * rate_hz),
+        "stop_sample": round((second + 2) * rate_hz),
         "label": label,
         "probability": probability,
         "reason": None if label else "too close to call",
@@ -31,6 +38,7 @@ def decision(second: float, probability: float | None = 0.99, *, recording: str 
         "weights": [0.5] * 4,
         "p_values": [0.5] * 4,
         "log_odds": list(odds),
+        "fused_log_odds": odds[0],
         "without": [{"label": label}] * 4,
         "model": "0123456789ab",
     }
@@ -203,3 +211,59 @@ def test_an_empty_journal_asks_nothing(tmp_path):
     with Journal(tmp_path / "journal.sqlite") as journal:
         found = Review().questions(journal, most=5)
     assert (found.first, found.waiting, found.decisions) == ((), 0, 0)
+
+
+def add_passage(journal: Journal, begin: float, end: float, *, ended: str | None = "quiet") -> str:
+    name = f"night.p{round(begin * RATE)}"
+    journal.execute(
+        "INSERT INTO passages VALUES (?, 'night', 'run', '2026-01-01T00:00:00Z', '2026-01-01T00:01:00Z', ?, ?, "
+        "'human', 0.93, 0.9, 104, '[1]', ?, '0123456789ab', '{}')",
+        (name, round(begin * RATE), round(end * RATE), ended),
+    )
+    return name
+
+
+def test_a_passage_is_asked_about_as_a_whole_and_once(journal):
+    """Two instructive moments 50 s apart lie in one passage; one is outside, one in a passage that goes on."""
+    journal.append([decision(20, 0.55), decision(70, 0.6), decision(150, 0.5), decision(220, 0.52)])
+    whole = add_passage(journal, 15.5, 80)
+    add_passage(journal, 218, 224, ended=None)
+    found = {one.passage: one for one in Review().questions(journal, most=10).first}
+    assert len(found) == 2  # moments outside of a passage share the key None
+    asked = found[whole]
+    assert (asked.start, asked.stop) == (15_500, 80_000)
+    assert "passage of 64 s: human, probability 0.93" in asked.why
+    outside = [one for one in Review().questions(journal, most=10).first if one.passage is None]
+    assert sorted(one.start for one in outside) == [150_000, 220_000]
+
+
+def test_a_passage_can_be_asked_for(journal):
+    """By its id; one that is not there is named."""
+    journal.append([decision(20, 0.99), decision(30, 0.99), decision(150, 0.5)])
+    whole = add_passage(journal, 15, 45)
+    first = Review().questions(journal, most=10, passage=whole).first[0]
+    assert (first.asked, first.passage, first.decision.body["start_sample"]) == ("wanted", whole, 30_000)
+    with pytest.raises(NotFound, match=r"night\.p99"):
+        Review().questions(journal, most=10, passage="night.p99")
+
+
+def test_every_passage_is_asked_about_however_close_to_others_or_to_something_strange(journal):
+    """Two passages 5 s apart, one of them labeled; and a moment beside them that is more instructive than both."""
+    journal.append([decision(22, 0.9), decision(37, 0.9), decision(46, 0.5)])
+    labeled, other = add_passage(journal, 20, 30), add_passage(journal, 35, 45)
+    found = Review().questions(journal, most=10).first
+    assert [one.passage for one in found] == [labeled, other] or [one.passage for one in found] == [other, labeled]
+    give(journal, Moment("night", 20_000, 30_000), ME)
+    assert [one.passage for one in Review().questions(journal, most=10).first] == [other]
+
+
+def test_at_most_every_fourth_question_is_about_a_moment_outside_of_passages(journal):
+    """Until there are no passages left; each kind in the order of what it teaches."""
+    for n in range(4):
+        add_passage(journal, 10 + 15 * n, 20 + 15 * n)
+        journal.append([decision(12 + 15 * n, 0.95 - 0.05 * n)])
+    journal.append([decision(second, 0.5) for second in (110, 150, 190)])
+    found = Review().questions(journal, most=10).first
+    assert [one.passage is None for one in found] == [False, False, False, True, False, True, True]
+    starts = [one.start // RATE for one in found if one.passage is not None]
+    assert starts == [55, 40, 25, 10]

@@ -185,7 +185,7 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         (
             'path = "x"',
             "line 1: path is not known; known are array, source, buffer, decisions, storage, labels, training, web, "
-            "mqtt, webhook, broker, publish, log",
+            "notifications, mqtt, webhook, broker, publish, log",
         ),
         ("storage = 3", "line 1: storage = 3 must be a table; write [storage] and its settings below"),
         (
@@ -303,6 +303,33 @@ def test_the_environment_changes_nothing(written, monkeypatch):
         (
             '[webhook]\nretry_first = "2 min"',
             'line 2: webhook.retry_first = "2 min" must be at most retry_most = "1 min"; lower it',
+        ),
+        (
+            '[notifications]\nquiet_hours = "22-6"',
+            'line 2: notifications.quiet_hours = "22-6" must be two different times of day; write for example '
+            '"22:00-06:00"',
+        ),
+        (
+            '[notifications]\nquiet_hours = "06:00-06:00"',
+            'line 2: notifications.quiet_hours = "06:00-06:00" must be two different times of day; write for example '
+            '"22:00-06:00"',
+        ),
+        (
+            '[notifications]\nsummary_at = "24:00"',
+            'line 2: notifications.summary_at = "24:00" must be a time of day from 00:00 to 23:59; write for example '
+            '"07:00"',
+        ),
+        (
+            '[notifications]\nzone = "Berlin"',
+            'line 2: notifications.zone = "Berlin" must be a time zone; write for example "Europe/Berlin"',
+        ),
+        (
+            '[notifications]\nlink = "https://x/?a=b"',
+            'line 2: notifications.link = "https://x/?a=b" must not have a part behind ?; leave it out',
+        ),
+        (
+            "[notifications]\nattach = true",
+            "line 2: notifications.attach = true needs urls_file, the services that get the clip; add urls_file",
         ),
         ("[mqtt]\nqueue = 0", "line 2: mqtt.queue = 0 must be at least 1; 100000 is usual"),
     ],
@@ -422,7 +449,7 @@ def test_effective_settings_are_as_one_would_write_them():
         "tick": "1 s",
         "device": "USB",
     }
-    assert shown["labels"] == {"file": "labels.csv"}
+    assert shown["labels"] == {"file": "labels.csv", "names": {}}
     assert shown["training"]["model"] is None
 
 
@@ -528,3 +555,21 @@ def test_defaults_are_those_of_the_source_that_was_chosen(written):
     usual = defaults_of(chosen)
     assert usual.source == FolderSource(path=chosen.source.path)
     assert (usual.log, usual.storage) == (Log(), chosen.storage)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("", "http://127.0.0.1:8780"),
+        ('address = "192.168.1.7:80"\n{tokens}', "http://192.168.1.7:80"),
+        ('address = "0.0.0.0:8780"\nhosts = ["field1.example.org", "x"]\n{tokens}', "http://field1.example.org:8780"),
+        ('address = "[::]:8780"\nhosts = ["fd00::7"]\n{tokens}', "http://[fd00::7]:8780"),
+        (
+            'address = "0.0.0.0:443"\nhosts = ["a.example"]\ncertificate = "c"\nkey = "k"\n{tokens}',
+            "https://a.example:443",
+        ),
+    ],
+)
+def test_links_begin_with_an_address_that_others_can_reach(written, text, url):
+    tokens = f'tokens = [{{name = "a", hash = "sha256:{"0" * 64}"}}]'
+    assert read_settings(written("[web]\n" + text.format(tokens=tokens))).web.public_url == url

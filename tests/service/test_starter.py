@@ -14,6 +14,7 @@ from pipeline.events import (
     PassageEnded,
     PassageStarted,
     PassageUpdated,
+    PresenceAudited,
     RecordingStarted,
 )
 from pipeline.service.assembly import Choices, whole_chain
@@ -122,6 +123,26 @@ def test_another_model_goes_on_with_an_open_passage(model, sound, expected):
         [one for one in expected if isinstance(one, PassageStarted)]
     )
     assert {one.passage.id for one in found} == {one.passage.id for one in passages(expected)}
+
+
+@pytest.mark.parametrize("share", [0.05, 20.0])
+def test_a_model_with_another_threshold_starts_another_audit(model, share):
+    """Its thresholds are others, so the audit of the model before it ends at the swap; each has over a minute."""
+    presence = model.presence
+    assert presence is not None
+    other = replace(model, presence=replace(presence, hours=share * presence.hours))
+    expected = [one.presence.threshold(CHOICES.false_passages_per_day) for one in (model, other)]
+    assert expected[0] != expected[1]
+    quiet = Day(Site(seed=11), hours=0.05, passages_per_day=0, distractors_per_day=0).read(0, 140 * RATE)
+    blocks: list[object] = [STARTED, *cut(quiet, RATE)]
+    blocks.insert(71, ModelChanged(70 * RATE, other.name))
+    audits = [
+        fact
+        for fact in fed(Switching(Hearing.of(model), CHOICES, model, load=lambda name: other), blocks)
+        if isinstance(fact, PresenceAudited)
+    ]
+    assert [one.threshold for one in audits] == expected
+    assert all(below < one.threshold for one in audits for below in one.thresholds)
 
 
 def test_a_passage_open_at_a_model_without_presence_ends(model, sound, expected):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 from tests.conftest import TIMEOUT, component
 from tests.server import Server
+
+_EVENTS = re.compile(r"/event/|/passage$|/notification$")
 
 
 class Mosquitto(Server):
@@ -77,7 +80,7 @@ class Subscriber:
         self.until(lambda: self.payloads(topic)[-1:] == [payload])
 
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(payload) for topic, payload, _ in list(self.heard) if "/event/" in topic]
+        return [json.loads(payload) for topic, payload, _ in list(self.heard) if _EVENTS.search(topic)]
 
     def publish(self, topic: str, payload: bytes) -> None:
         self._client.publish(topic, payload, qos=1).wait_for_publish(TIMEOUT)

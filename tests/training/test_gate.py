@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.training.gate import Gate, p_below_zero, scores
-from pipeline.training.metrics import Judged
+from pipeline.training.metrics import OTHER_CLASS, Judged
 
 CLASSES = ("human", "human_animal")
 
@@ -223,3 +224,13 @@ def test_a_model_of_other_classes_is_not_compared():
         "it tells cat, dog and human apart, the champion human and human_animal: they cannot be compared; promote it "
         "by hand if that is meant"
     ]
+
+
+def test_a_champion_whose_classes_may_go_is_compared_by_name():
+    """What it calls by a name that the challenger does not have is wrong."""
+    by_other_names = [replace(one, label=OTHER_CLASS) for one in about([9] * 16)]
+    better = Gate().judge(model(), about([8] * 16), three_classes(), by_other_names, classes_may_change=True)
+    assert better["passed"]
+    assert better["compared"]["champion"]["value"] == 0.0
+    worse = Gate().judge(model(), about([7] * 16), three_classes(), about([9] * 16), classes_may_change=True)
+    assert worse["reasons"][0] == "its score is 0.200 below the champion's on 16 passages, more than 0.01"
