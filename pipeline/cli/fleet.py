@@ -1,4 +1,4 @@
-"""Commands for many arrays: fleet init, run, status, events, rollout, rollback, models, forget, label, train."""
+"""Commands for many arrays, from `fleet init` to `fleet train`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from pipeline.cli.app import (
     flowing,
     require_fitting,
 )
+from pipeline.cli.passages import CsvFile, Labels, LeastProbability, Since, Until
 from pipeline.cli.service import Who, Why
 from pipeline.errors import UsageError
 
@@ -183,6 +184,83 @@ Arrays = Annotated[
     list[str] | None,
     typer.Option("--array", metavar="NAME", show_default=False, help="For this array; may be given several times."),
 ]
+
+
+@fleet.command("passages")
+@flowing
+def fleet_passages(
+    path: FleetFile,
+    arrays: Arrays = None,
+    since: Since = None,
+    until: Until = None,
+    labels: Labels = None,
+    least_probability: LeastProbability = None,
+    csv: CsvFile = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list; with --follow an object per line.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print each passage once it is over, until Ctrl-C.")] = False,
+) -> None:
+    """List the passages of all arrays of a fleet, by time, with array and site.
+
+    A passage that a recording border cut in two is one passage. Exit code 0: passages were found, or --follow was
+    interrupted; 1: none match, or the broker cannot be reached; 2: wrong usage.
+    """
+    with errors_for_people(unusable_settings=2):
+        from pipeline.fleet.passages_command import Listing
+        from pipeline.fleet.settings import read_fleet
+        from pipeline.jetstream import Broker
+        from pipeline.service.labelling import parsed_time
+        from pipeline.service.passages_command import Filter, Outputs
+
+        if follow and until:
+            raise UsageError(f"--until={until!r} and --follow contradict each other; leave one out")
+        wanted = Filter(
+            since=parsed_time(since) if since else None,
+            until=parsed_time(until) if until else None,
+            labels=labels or [],
+            least_probability=least_probability,
+        )
+        outputs, chosen = Outputs(csv=csv, as_json=as_json), read_fleet(path)
+        names = [chosen.array(name).name for name in arrays or ()]
+        with Broker(chosen.broker.access(), name="gemmed fleet passages") as broker:
+            listing = Listing(chosen, broker, names, wanted, outputs)
+            if not follow:
+                raise typer.Exit(listing.run())
+            # Ctrl-C ends it, as the help says.
+            with suppress(KeyboardInterrupt):
+                listing.follow()
+
+
+@fleet.command("notify")
+@flowing
+def fleet_notify(
+    path: FleetFile,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Position and queue; notify beside FLEET.", show_default=False),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="S", help="Stop after S seconds (default: run until stopped).")
+    ] = None,
+) -> None:
+    """Notify people of the passages of all arrays: by webhook, MQTT, e-mail, push and chat, by the same rules.
+
+    Outputs and rules are the tables [notifications], [webhook] and [mqtt] of FLEET, as in gemmed.toml. Passages that
+    ended before the first start are not notified. Killed at any moment, it goes on where it was. Run one per fleet.
+    Exit code 0: it was stopped; 1: it could not start; 2: the file cannot be used.
+    """
+    with errors_for_people(unusable_settings=2):
+        from pipeline.fleet.notify_command import FleetNotify
+        from pipeline.fleet.settings import read_fleet
+        from pipeline.service.logs import start_logging
+        from pipeline.service.state import StateDirectory
+
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"--for={seconds:g} must be above 0; for example 60")
+        chosen = read_fleet(path)
+        start_logging(chosen.log.level, chosen.log.format)
+        FleetNotify(chosen, StateDirectory(state or path.absolute().parent / "notify"), seconds=seconds).run()
 
 
 @fleet.command("rollout")

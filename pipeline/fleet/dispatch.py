@@ -221,8 +221,10 @@ def load_first_models(fleet: Fleet) -> None:
 def _require_same_places(fleet: Fleet, another: Fleet) -> None:
     """Workers who have arrays know no others."""
     if (another.broker, another.places) != (fleet.broker, fleet.places):
-        raise SettingsError("[broker] and what [fleet] keeps there (lease, keep_sound, sound_budget, keep_events, "
-                            "replicas) cannot change while it runs; restart gemmed fleet run")  # fmt: skip
+        raise SettingsError(
+            "[broker] and what [fleet] keeps there (lease, keep_sound, sound_budget, keep_events, keep_passages, "
+            "replicas) cannot change while it runs; restart gemmed fleet run"
+        )
 
 
 def hand_in_models(fleet: Fleet, broker: Broker) -> dict[str, str]:

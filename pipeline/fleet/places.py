@@ -2,6 +2,8 @@
 
 NAME-sound         stream: what publishers send, NAME.sound.ARRAY
 NAME-events        stream: what was decided, NAME.events.ARRAY
+NAME-notable       stream: what people are notified of, by itself, small and kept for longer:
+                   NAME.notable.passage.ARRAY, NAME.notable.problem.ARRAY
 NAME-checkpoints   bucket: where each array is, and all that its chain knows
 NAME-leases        bucket: who has an array; entries vanish unless they are renewed
 NAME-tickets       bucket: whom the dispatcher has given an array to
@@ -27,6 +29,7 @@ class Places:
     lease_seconds: float = 10.0
     keep_sound_seconds: float = 24 * 3600.0
     keep_events_seconds: float = 30 * 24 * 3600.0
+    keep_passages_seconds: float = 366 * 24 * 3600.0
     most_sound_bytes: int | None = None
     replicas: int = 1
 
@@ -42,6 +45,23 @@ class Places:
         """The subject of what was decided."""
         return f"{self.name}.events.{array}"
 
+    @property
+    def notable_stream(self) -> str:
+        return f"{self.name}-notable"
+
+    @property
+    def notable(self) -> str:
+        """The subjects of all that people are notified of."""
+        return f"{self.name}.notable.*.*"
+
+    def passages(self, array: str) -> str:
+        """The subject of an array's passages."""
+        return f"{self.name}.notable.passage.{array}"
+
+    def problems(self, array: str) -> str:
+        """The subject of an array's problems."""
+        return f"{self.name}.notable.problem.{array}"
+
     def make(self, broker: Broker) -> None:
         """All that is not there yet."""
         broker.ensure_stream(
@@ -53,6 +73,9 @@ class Places:
         )
         broker.ensure_stream(
             self.events_stream, self.events("*"), most_seconds=self.keep_events_seconds, replicas=self.replicas
+        )
+        broker.ensure_stream(
+            self.notable_stream, self.notable, most_seconds=self.keep_passages_seconds, replicas=self.replicas
         )
         for bucket in (self.checkpoints, self.leases, self.tickets, self.wanted, self.status):
             bucket(broker)

@@ -15,11 +15,14 @@ from pipeline.service.settings import (
     Broker,
     Decisions,
     Log,
+    Mqtt,
+    Notifications,
     PathBeside,
     Positions,
     SomeSeconds,
     Table,
     Text,
+    Webhook,
     as_tuple,
     checked,
     checked_name,
@@ -44,6 +47,9 @@ class Keeping(Table):
     sound_bytes: Annotated[int | None, Field(ge=10**6), SIZE] = Field(default=None, validation_alias="sound_budget")
     keep_events_seconds: Annotated[float, Field(ge=60), DURATION] = Field(
         default=30 * 24 * 3600.0, validation_alias="keep_events"
+    )
+    keep_passages_seconds: Annotated[float, Field(ge=60), DURATION] = Field(
+        default=366 * 24 * 3600.0, validation_alias="keep_passages"
     )
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     cache: PathBeside | None = None
@@ -75,6 +81,12 @@ def _distinct(arrays: tuple[ArrayOfFleet, ...]) -> tuple[ArrayOfFleet, ...]:
     return arrays
 
 
+class LabelNames(Table):
+    """How labels are shown to people."""
+
+    names: dict[Text, Text] = Field(default_factory=dict)
+
+
 class Fleet(Table):
     """All of it; `path` is the file it was read from."""
 
@@ -82,6 +94,10 @@ class Fleet(Table):
     broker: Broker = Broker()
     decisions: Decisions = Decisions()
     arrays: Annotated[tuple[ArrayOfFleet, ...], BeforeValidator(as_tuple), AfterValidator(_distinct)] = ()
+    labels: LabelNames = LabelNames()
+    notifications: Notifications = Notifications()
+    webhook: Webhook = Webhook()
+    mqtt: Mqtt = Mqtt()
     log: Log = Log()
     _path: Path | None = PrivateAttr(None)
 
@@ -97,6 +113,7 @@ class Fleet(Table):
             lease_seconds=kept.lease_seconds,
             keep_sound_seconds=kept.keep_sound_seconds,
             keep_events_seconds=kept.keep_events_seconds,
+            keep_passages_seconds=kept.keep_passages_seconds,
             most_sound_bytes=kept.sound_bytes,
             replicas=kept.replicas,
         )

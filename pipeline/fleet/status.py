@@ -15,13 +15,21 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.conditions import State
+from pipeline.fleet.passages import last_passage
 from pipeline.fleet.settings import RESERVED, Fleet
 from pipeline.jetstream import Broker
+from pipeline.passages import NO_LABEL
 from pipeline.service.console import COLOURS
+from pipeline.service.names import shown_name
+from pipeline.service.passage_tables import probability_text
 from pipeline.sources.stream import arrays_in
 
 _ORDER = ["failed", "nobody", State.BAD, State.DEGRADED, "never heard", State.UNKNOWN, State.OFF, State.GOOD]
 """What is worst of an array, and of its sensors."""
+_COLUMNS = (
+    "array", "site", "is", "sensors", "presence", "last passage", "lag s", "lost s", "decisions", "model", "heard",
+    "worker",
+)  # fmt: skip
 _SILENT_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
 ALL_WELL, SOME_ILL, NOT_RUN = 0, 3, 4
@@ -36,6 +44,7 @@ class ArrayStatus:
     worst: str
     known: Mapping[str, Any]
     owner: str | None
+    last_passage: Mapping[str, Any] | None
 
     @property
     def lag_seconds(self) -> float:
@@ -52,6 +61,7 @@ class ArrayStatus:
             "site": self.site,
             "worst": self.worst,
             "owner": self.owner,
+            "last_passage": self.last_passage,
             "lost_seconds": round(self.lost_seconds, 1),
         }
 
@@ -62,8 +72,12 @@ def fleet_status(fleet: Fleet, broker: Broker) -> dict[str, Any]:
     leases, told = places.leases(broker).all(), places.status(broker).all()
     owners = {key: json.loads(entry.value)["owner"] for key, entry in leases.items()}
     arrays = [
-        _status(array.name, array.place, json.loads(told[array.name].value) if array.name in told else {}, owners)
+        ArrayStatus(
+            array.name, array.place, _worst(known, owner), known, owner, last_passage(fleet, broker, array.name)
+        )
         for array in fleet.arrays
+        for known in [json.loads(told[array.name].value) if array.name in told else {}]
+        for owner in [owners.get(array.name)]
     ]
     arrays.sort(key=lambda one: (_ORDER.index(one.worst), -one.lag_seconds, -one.lost_seconds, one.array))
     published = arrays_in(broker, places.sound)
@@ -75,11 +89,6 @@ def fleet_status(fleet: Fleet, broker: Broker) -> dict[str, Any]:
         "not_in_the_fleet": [name for name in published if name not in known],
         "never_published": sorted(known - set(published)),
     }
-
-
-def _status(array: str, site: str, known: Mapping[str, Any], owners: Mapping[str, str]) -> ArrayStatus:
-    owner = owners.get(array)
-    return ArrayStatus(array, site, _worst(known, owner), known, owner)
 
 
 def _worst(known: Mapping[str, Any], owner: str | None) -> str:
@@ -101,7 +110,7 @@ def exit_code(status: Mapping[str, Any]) -> int:
 
 def show_status(status: Mapping[str, Any], console: Console) -> None:
     table = Table(title=f"fleet {status['fleet']}: {len(status['arrays'])} arrays, the worst first")
-    for name in ("array", "site", "is", "sensors", "lag s", "lost s", "decisions", "model", "heard", "worker"):
+    for name in _COLUMNS:
         table.add_column(name, justify="right" if name in ("lag s", "lost s", "decisions") else "left")
     for one in status["arrays"]:
         table.add_row(*_row(one))
@@ -142,6 +151,8 @@ def _row(one: Mapping[str, Any]) -> list[str | Text]:
         Text(one["site"]),
         Text(worst, colour),
         sensors or ("all good" if one.get("sensors") else ""),
+        Text(_presence(one)),
+        Text(_passage(one["last_passage"])),
         f"{one.get('lag_seconds') or 0:.1f}",
         f"{one['lost_seconds']:.1f}",
         str(one.get("decisions", "")),
@@ -151,10 +162,46 @@ def _row(one: Mapping[str, Any]) -> list[str | Text]:
     ]
 
 
+def _presence(one: Mapping[str, Any]) -> str:
+    """Say whether somebody is there; nobody knows without a worker, or while no sound arrives."""
+    presence, heard_at = one.get("presence"), one.get("heard_at")
+    if not presence or presence["somebody"] is None or one["owner"] is None or one.get("failed"):
+        return "unknown"
+    if heard_at is None or _seconds_since(heard_at) > _SILENT_SECONDS:
+        return "no sound"
+    passage = presence["passage"]
+    if passage is None:
+        return "nobody" if presence["since"] is None else f"nobody since {_minute(presence['since'])}"
+    return f"somebody: {_label(passage)}"
+
+
+def _passage(last: Mapping[str, Any] | None) -> str:
+    if last is None:
+        return ""
+    return _label(last) if last["start_time"] is None else f"{_minute(last['start_time'])} {_label(last)}"
+
+
+def _label(passage: Mapping[str, Any]) -> str:
+    if passage["label"] is None:
+        return NO_LABEL
+    sure = passage["probability"]
+    return shown_name(passage["label"]) + ("" if sure is None else f" {probability_text(sure)}")
+
+
+def _minute(time: str) -> str:
+    """Return a time of today without its date, in UTC."""
+    moment = datetime.fromisoformat(time).astimezone(UTC)
+    return f"{moment:%H:%M}" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _seconds_since(time: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+
+
 def _ago(time: str | None) -> str:
     if time is None:
         return ""
-    seconds = (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
+    seconds = _seconds_since(time)
     if seconds < 2:
         return "now"
     return f"{seconds:.0f} s ago" if seconds < 2 * _SILENT_SECONDS else f"{seconds / 60:.0f} min ago"

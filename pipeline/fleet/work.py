@@ -26,6 +26,7 @@ from pipeline.fleet.models import ModelStore
 from pipeline.fleet.places import Places
 from pipeline.fleet.wanted import Wanted
 from pipeline.jetstream import Access, Broker, Bucket, Message, Superseded
+from pipeline.passages import PASSAGE_EVENTS
 from pipeline.service.assembly import Choices
 from pipeline.service.board import Board
 from pipeline.service.logs import log
@@ -37,6 +38,7 @@ from pipeline.sources.stream import Sorting
 from pipeline.training.model import Model
 from pipeline.training.shadow import Shadow
 
+PROBLEMS = ("state_changed", "common_fault", "calibration_lost", "model_unusable", "model_rolled_back")
 _LAST_ID = "Gemmed-Last-Id"
 """Of a portion without decisions: the number of the last one before it."""
 
@@ -77,6 +79,11 @@ def _about(told: Any) -> Any:
     return told
 
 
+def is_notable(event: Mapping[str, Any]) -> bool:
+    """Whether people may be notified of an event; not of a sensor whose state keeps toggling."""
+    return event["type"] in (*PASSAGE_EVENTS, *PROBLEMS) and event.get("notify", True) is not False
+
+
 def can_hear(how: Hearing, started: RecordingStarted) -> bool:
     return (started.rate_hz, len(started.sensors)) == (how.grid.rate_hz, how.n_sensors)
 
@@ -86,7 +93,7 @@ class Work:
 
     remembers = (
         "place", "log", "model", "before", "earlier", "rollout", "trial_segments", "refused", "told", "portion",
-        "outbox", "lost", "heard_at", "chain_state", "lines", "board",
+        "outbox", "notable", "lost", "heard_at", "chain_state", "lines", "board",
     )  # fmt: skip
 
     def __init__(self, assignment: Assignment, broker: Broker, model: Model, load: Callable[[str], Model]) -> None:
@@ -101,6 +108,8 @@ class Work:
         self.portion = 0
         """The place in their log behind which all are that were told and are not among these."""
         self.outbox: list[dict[str, Any]] = []
+        self.notable: list[dict[str, Any]] = []
+        """Events for a stream of their own, which takes none twice: sent again after a checkpoint is taken up."""
         self.lost = 0
         self.heard_at = ""
         self.earlier = ""
@@ -113,6 +122,7 @@ class Work:
         self.board = Board(model.n_sensors)
         self._trial: Shadow | None = None
         self._sample = 0
+        self._started: RecordingStarted | None = None
         self._revision: int | None = None
         self._logged, self._stored = 0, 0
         self._told_before = self._read_what_was_told()
@@ -138,6 +148,9 @@ class Work:
             setattr(self, name, put(getattr(self, name), one))
         self.outbox = [event for event in self.outbox if event["id"] > self._logged]
         self._sample = self.sorting.sample
+        if self.sorting.recording is not None and self.sorting.is_in_a_recording:
+            self._started = self.sorting.recording
+            self.board.resume(self._started)
         if self.log != self._identity_of_log() or self._is_beyond_the_log():
             self.log = self._identity_of_log()
             self.sorting.rewind()
@@ -228,7 +241,7 @@ class Work:
         elif isinstance(fact, RecordingStarted):
             if not self.can_hear(fact):
                 self._succeed(fact)
-            self._sample = 0
+            self._sample, self._started = 0, fact
         for made in self.chain.push(fact):
             self._observe(made)
 
@@ -276,6 +289,9 @@ class Work:
             event["id"] = self.told + 1
         if not self.is_repeating:
             self.outbox.append(event)
+        if is_notable(event):
+            at = None if self._started is None else self._started.started_at
+            self.notable.append(event | {"recording_started_at": at.isoformat() if at else None})
         self.told = event["id"]
 
     def note(self, message: Message | None) -> None:
@@ -285,11 +301,21 @@ class Work:
 
     def send(self) -> None:
         """Tell what is decided; a `LeaseLost` if somebody else has told more."""
-        if not self.outbox:
-            return
-        self._publish("".join(map(line, self.outbox)).encode(), str(self.outbox[0]["id"]))
-        self._logged = self.outbox[-1]["id"]
-        self.outbox.clear()
+        if self.outbox:
+            self._publish("".join(map(line, self.outbox)).encode(), str(self.outbox[0]["id"]))
+            self._logged = self.outbox[-1]["id"]
+            self.outbox.clear()
+        self._send_notable()
+
+    def _send_notable(self) -> None:
+        """Send them behind the decisions, which only the owner of the array can send."""
+        places, array = self._assignment.places, self._assignment.array
+        while self.notable:
+            event = self.notable[0]
+            subject = places.passages(array) if event["type"] in PASSAGE_EVENTS else places.problems(array)
+            mark = f"{array}-{event['recording']}-{event['id']}"
+            self._broker.publish(subject, line(event).encode(), stream=places.notable_stream, id=mark)
+            del self.notable[0]
 
     def keep(self, checkpoints: Bucket) -> None:
         """All in one value, if nobody else has written one."""
@@ -354,6 +380,7 @@ class Work:
             "rate_hz": self.chain.hearing.grid.rate_hz,
             "sensors": board["sensors"],
             "decisions": board["decisions"],
+            "presence": board["presence"],
             "samples_lost": self.lost,
             "model": self.model,
             "before": self.before or None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.fleet.places import Places
+from pipeline.fleet.work import is_notable
 from pipeline.jetstream import Access, Broker
 from pipeline.service.assembly import Choices
 from pipeline.service.replay import Replay
@@ -105,6 +106,13 @@ class FleetOfTest:
                 found[message.subject.rpartition(".")[2]] += map(json.loads, message.data.splitlines())
         return found
 
+    def notable(self, array: str) -> list[int]:
+        """The numbers of the events that were sent once more, as a reader takes them: those that come again are not."""
+        with Broker(self.access, name="test") as broker:
+            stored = broker.read(self.places.notable_stream, self.places.notable, 1).to_the_end()
+            ids = [json.loads(one.data)["id"] for one in stored if one.subject.endswith(f".{array}")]
+        return [number for place, number in enumerate(ids) if number > max(ids[:place], default=0)]
+
     def n_told(self) -> int:
         """Messages with events, as a sign of progress; none while nobody answers."""
         try:
@@ -130,6 +138,8 @@ class FleetOfTest:
             ids = [event["id"] for event in told[array]]
             assert ids == list(range(1, len(ids) + 1)), f"{array} told {ids}"
             assert [without(event, _OF_FLEET_ALONE) for event in told[array]] == expected[array], array
+            notable = [event["id"] for event in told[array] if is_notable(event)]
+            eventually(lambda array=array, ids=notable: self.notable(array) == ids, f"what is notable of {array}")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         process = self.processes.pop(name)

@@ -16,7 +16,7 @@ from pipeline.fleet.places import Places
 from pipeline.fleet.work import Assignment
 from pipeline.jetstream import Broker
 from pipeline.service.assembly import Choices
-from pipeline.sources.files import FileSource
+from pipeline.sources.files import FileSource, find_recordings
 from pipeline.wire import Parcel, packed
 from tests.conftest import eventually
 from tests.fleet.broker import Nats
@@ -26,7 +26,7 @@ from tests.stages.laws import cut
 OF_FLEET_ALONE = {"id", "array"}
 
 
-def parcels_of(recordings: Path) -> list[Parcel]:
+def parcels_of(recordings: Path, *, pattern: str | None = None) -> list[Parcel]:
     """As `gemmed publish` numbers the facts of files."""
     found: list[Parcel] = []
     started: RecordingStarted | None = None
@@ -38,7 +38,7 @@ def parcels_of(recordings: Path) -> list[Parcel]:
         found.append(Parcel(started, number, fact))
         number += 1
 
-    for fact in FileSource(recordings):
+    for fact in FileSource(find_recordings([recordings], pattern=pattern)):
         if isinstance(fact, RecordingStarted):
             if started is not None:
                 add(RecordingEnded(started.recording, stop))

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.cli.fleet import fleet as fleet_commands
 from pipeline.errors import NotFound, SettingsError
-from pipeline.fleet.settings import ArrayOfFleet, Fleet, Keeping, read_fleet
-from pipeline.service.settings import Broker, Decisions
+from pipeline.fleet.settings import ArrayOfFleet, Fleet, Keeping, LabelNames, read_fleet
+from pipeline.service.settings import Broker, Decisions, Mqtt, Notifications, Webhook
 from pipeline.service.settings_problems import key_of
 from tests.forked import gemmed
 
@@ -109,7 +109,7 @@ def test_the_example_can_be_read():
 
 
 def test_the_example_shows_every_setting_of_a_fleet():
-    """Also those behind a #; and none that there is not. Client certificates and the log are as in gemmed.toml."""
+    """Also those behind a #, and none that does not exist. The rest of outputs and the log is as in gemmed.toml."""
     shown: dict[str, set[str]] = {}
     for line in EXAMPLE.read_text().splitlines():
         if header := re.fullmatch(r"\[+(\w+)\]+", line):
@@ -117,8 +117,16 @@ def test_the_example_shows_every_setting_of_a_fleet():
         elif setting := re.match(r"(?:# )?([a-z_]+) = ", line):
             table.add(setting[1])
     tables = {"fleet": Keeping, "arrays": ArrayOfFleet, "decisions": Decisions, "broker": Broker}
-    known = {name: {key_of(key, field) for key, field in table.model_fields.items()} for name, table in tables.items()}
-    assert shown == known | {"broker": known["broker"] - {"certificate", "key"}}
+    outputs = {"notifications": Notifications, "webhook": Webhook, "mqtt": Mqtt, "labels": LabelNames}
+    known = {
+        name: {key_of(key, field) for key, field in table.model_fields.items()}
+        for name, table in (tables | outputs).items()
+    }
+    assert {name: shown[name] for name in tables} == {name: known[name] for name in tables} | {
+        "broker": known["broker"] - {"certificate", "key"}
+    }
+    assert shown.keys() == known.keys()
+    assert all(shown[name] and shown[name] <= known[name] for name in outputs)
 
 
 def test_what_the_example_shows_as_usual_is_the_default(tmp_path):
