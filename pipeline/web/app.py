@@ -21,7 +21,7 @@ from pipeline.web.security import OPEN, Guard, wants_page
 
 _STATIC = Path(__file__).parent / "static"
 _REFUSALS = (400, 401, 403, 404, 413, 415, 422, 429, 503)
-_PAGES = ("/", "/timeline", "/review", "/models", "/sensors/{number}", "/settings")
+_PAGES = ("/", "/history", "/timeline", "/review", "/activity", "/models", "/sensors/{number}", "/settings")
 
 
 def create_app(context: Context) -> FastAPI:
@@ -46,7 +46,7 @@ def create_app(context: Context) -> FastAPI:
     app.add_exception_handler(GemmedError, _curable)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_middleware(Guard, web=context.settings.web, visitors=context.visitors)
+    app.add_middleware(Guard, web=context.settings.web, visitors=context.visitors, link_key=context.state.link_key)
     if context.visitors.tokens_needed:
         _describe_tokens(app)
     return app

@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from pipeline.service.activity import Kind, Portion
+from pipeline.service.history import History, Memory
 from pipeline.service.labelling import somebody
+from pipeline.service.passage_sources import least_confidence
 from pipeline.service.review import Review
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
@@ -29,6 +32,8 @@ class Context:
         self.visitors = Visitors(settings.web, self.state.session_key)
         self.live = Live(self.state)
         self.review = Review()
+        self.newest_activity: dict[tuple[Kind, ...], tuple[float, Portion]] = {}
+        self._memory = Memory()
         self.at_work = asyncio.Semaphore(_AT_ONCE)
 
     @contextmanager
@@ -42,6 +47,15 @@ class Context:
         """The same for what must survive whatever happens next."""
         with Journal(self.state.journal, durable=True) as journal:
             yield journal
+
+    def history(self, journal: Journal) -> History:
+        """The passages of the journal; what has not changed is not read again."""
+        return History(
+            journal,
+            running=self.live.living_run,
+            least_confidence=least_confidence(journal),
+            memory=self._memory,
+        )
 
 
 def _context(request: Request) -> Any:

@@ -12,12 +12,11 @@ from typing import Any
 from pipeline.errors import GemmedError
 from pipeline.service.companion import Snapshot
 from pipeline.service.logs import log
+from pipeline.service.readiness import STALLED_SECONDS
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.journal import Journal
 from pipeline.web.listening import Listener
 
-FRESH_SECONDS = 15.0
-"""The daemon tells how things stand twice a second, and every ten seconds while its source is silent for long."""
 _STATUS_SECONDS = 1.0
 _QUIET_SECONDS = 10.0
 """After so long without news a page is told that the connection is alive."""
@@ -68,7 +67,7 @@ class Live:
     def living_run(self) -> str | None:
         """The run that is alive."""
         status, age = self.status, self.age_seconds
-        if status is None or age is None or age >= FRESH_SECONDS or not status.get("running", True):
+        if status is None or age is None or age >= STALLED_SECONDS or not status.get("running", True):
             return None
         return str(status["run"])
 

@@ -14,6 +14,7 @@ from pipeline.conditions import Cause, Liveness, State
 from pipeline.events import Role
 from pipeline.health.measures import BANDS_HZ
 from pipeline.service.meters import P_VALUE_EDGES
+from pipeline.service.readiness import reasons_not_heard
 from pipeline.service.rounds import DURATION_EDGES
 
 PREFIX = "gemmed_"
@@ -99,7 +100,7 @@ def _one(*keys: str) -> Callable[[Status], list[Row]]:
     def rows(status: Status) -> list[Row]:
         value: Any = status
         for key in keys:
-            value = None if value is None else value[key]
+            value = None if value is None else value.get(key)
         return [((), seconds_of(value) if isinstance(value, str) else value)]
 
     return rows
@@ -165,6 +166,20 @@ def _labels(status: Status) -> list[Row]:
     return [((label,), count) for label, count in sorted(status["labels"].items())]
 
 
+def _passages(status: Status) -> list[Row]:
+    return [((label,), count) for label, count in sorted(status.get("passages_total", {}).items())]
+
+
+def _presence(key: str) -> Callable[[Status], list[Row]]:
+    """Read whether somebody is there, which nobody can say while nothing is heard."""
+    return lambda status: [] if reasons_not_heard(status) else _one("presence", key)(status)
+
+
+def _estimated(status: Status) -> list[Row]:
+    rates = (status.get("false_passages") or {}).get("estimated_per_day")
+    return [((bound,), rate) for bound, rate in zip(("estimate", "lower", "upper"), rates or (), strict=False)]
+
+
 def _memory(status: Status) -> list[Row]:
     return [((), 1e6 * status["resident_mb"])]
 
@@ -218,6 +233,17 @@ METRICS = (
     Metric("fusion_role", _G, "1 for its part in the last decision.", _words("role", Role), ("sensor", "role")),
     Metric("fusion_sensors_used", _G, "Sensors that had a say in the last decision.", _one("sensors_used")),
     Metric("decisions", _C, "Decisions by label.", _labels, ("label",)),
+    Metric("passages", _C, "Passages that ended, by label.", _passages, ("label",)),
+    Metric("somebody", _G, "Whether a passage is going on.", _presence("somebody")),
+    Metric("presence_probability", _G, "That somebody is there, latest segment.", _presence("probability")),
+    Metric("sound_timestamp_seconds", _G, "When the last sound of any sensor arrived.", _one("sound_time")),
+    Metric("usable_sensors", _G, "Sensors that deliver and are neither bad nor off.", _one("usable_sensors")),
+    Metric("false_passages_configured_per_day", _G, "Rate that the settings allow.",
+           _one("false_passages", "configured_per_day")),
+    Metric("false_passages_guaranteed_per_day", _G, "Rate that the background in training guarantees.",
+           _one("false_passages", "guaranteed_per_day")),
+    Metric("false_passages_estimated_per_day", _G, "Rate estimated from the background of a week.", _estimated,
+           ("bound",)),
     Metric("anomalies", _C, "Faults and events that were judged.", _one("anomalies")),
     Metric("train_contamination_ratio", _G, "Share of training sound that was refused.", _listed("contamination"), _S),
     Metric("model_decides", _G, "Whether a model tells classes apart.", _one("model_decides")),

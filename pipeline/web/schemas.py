@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+# As a list: the schema of a tuple is one that tools for OpenAPI do not understand.
+_Stretch = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
 class Answer(BaseModel):
@@ -58,4 +61,4 @@ class Spectrogram(BaseModel):
     floor_db: float
     ceiling_db: float
     data: str
-    missing: list[tuple[int, int]] = Field(description="Stretches of which no sound is kept, in samples.")
+    missing: list[_Stretch] = Field(description="Stretches of which no sound is kept, in samples.")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +19,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipeline.notifications.links import refused as refused_link
+from pipeline.service.keys import stored_key
 from pipeline.service.logs import log
 from pipeline.service.settings import Web
 from pipeline.web.visitors import Visitor, Visitors
@@ -33,6 +37,7 @@ _OPEN_BELOW = "/static/"
 _API = "/api/"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _OURS = {"same-origin", "none"}
+_CLIP = re.compile(r"/api/v1/passages/([^/]+)/clip")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?")
 _HEADERS = {
     "Content-Security-Policy": (
@@ -68,8 +73,8 @@ def cookie_name(web: Web) -> str:
 class Guard:
     """Lets through what was addressed to us by somebody who may, and sends all with what browsers must know."""
 
-    def __init__(self, app: ASGIApp, web: Web, visitors: Visitors) -> None:
-        self._app, self._visitors = app, visitors
+    def __init__(self, app: ASGIApp, web: Web, visitors: Visitors, link_key: Path) -> None:
+        self._app, self._visitors, self._link_key = app, visitors, link_key
         self._hosts = {"localhost", "127.0.0.1", "::1", web.host.lower(), *web.hosts}
         self._cookie = cookie_name(web)
         self._headers = _HEADERS | (_ONLY_ENCRYPTED if web.certificate else {})
@@ -107,6 +112,8 @@ class Guard:
         headers, method = Headers(scope=scope), scope["method"]
         _well_formed(scope, headers)
         self._addressed_to_us(headers)
+        if self._has_signed_link(scope):
+            return receive
         visitor = self._visitor(scope, headers)
         # Only a token that was asked for and is right proves that no browser was led here.
         if self._visitors.anybody or "authorization" not in headers:
@@ -116,6 +123,16 @@ class Guard:
         if visitor is not None and not visitor.operator and scope["path"] != SESSION:
             raise Refused(403, f"{visitor.name} is a viewer, and this needs the role operator; use such a token")
         return await _whole(receive, headers)
+
+    def _has_signed_link(self, scope: Scope) -> bool:
+        """Whether a valid link of a notification asks for the one clip that it was made for."""
+        query = scope["query_string"].decode("latin-1")
+        found = _CLIP.fullmatch(scope["path"])
+        if found is None or scope["method"] != "GET" or "signature=" not in query:
+            return False
+        if why := refused_link(stored_key(self._link_key), found[1], query, time.time()):
+            raise Refused(403, why)
+        return True
 
     def _addressed_to_us(self, headers: Headers) -> None:
         """Else a foreign page could give its own name our address, and read along."""

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.errors import NotFound, UsageError
 from pipeline.events import Block, Samples
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.sound import SoundStore
+from pipeline.sinks.sound import SoundStore, piece_end, raw_tail
 from pipeline.web.context import Context
 from pipeline.web.schemas import Spectrogram
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, bands, columns
@@ -40,20 +40,71 @@ def stretch(context: Context, recording: str, start: int, stop: int) -> Stretch:
             raise UsageError(
                 f"samples {start} to {stop} must be a stretch of at most {MOST_SECONDS:g} s; choose another"
             )
-        samples = np.zeros((n_sensors, stop - start), np.float32)
-        missing = []
-        for fact in SoundStore(context.state.sound, journal).read(recording, start, stop):
-            if isinstance(fact, Block):
-                heard = np.where(fact.delivered[:, None], fact.samples, 0)
-                samples[:, fact.start - start : fact.stop - start] = heard
-            else:
-                missing.append((fact.start, fact.stop))
+        samples, missing = _read(context, journal, recording, start, stop, n_sensors)
     if missing == [(start, stop)]:
         raise NotFound(
             f"no sound of {recording} is kept from sample {start} to {stop}; either it is being written still (try "
             "again in some seconds), or it had to make room (storage.budget)"
         )
     return Stretch(recording, rate_hz, start, samples, missing)
+
+
+def _read(
+    context: Context, journal: Journal, recording: str, start: int, stop: int, n_sensors: int
+) -> tuple[Samples, list[tuple[int, int]]]:
+    """Return the stored sound of a stretch, and what of it is missing."""
+    samples: Samples = np.zeros((n_sensors, stop - start), np.float32)
+    missing = []
+    for fact in SoundStore(context.state.sound, journal).read(recording, start, stop):
+        if isinstance(fact, Block):
+            samples[:, fact.start - start : fact.stop - start] = np.where(fact.delivered[:, None], fact.samples, 0)
+        else:
+            missing.append((fact.start, fact.stop))
+    return samples, missing
+
+
+def latest(context: Context, seconds: float) -> Stretch:
+    """Return the last seconds of the recording that goes on, including the piece that is being written."""
+    status = context.live.status
+    recording = status["recording"] if status else None
+    if recording is None:
+        raise NotFound("nothing has been recorded yet; wait for the first sound")
+    with context.reading() as journal:
+        rate_hz, n_sensors = _known(journal, recording)
+        directory, length = context.state.sound / recording, round(seconds * rate_hz)
+        tail = raw_tail(directory, n_sensors, after=None, most=length)
+        stop = _stored_until(journal, recording) if tail is None else tail[0] + tail[1].shape[1]
+    if not stop:
+        raise NotFound(f"no sound of {recording} is kept; see storage.sound")
+    hop = bands(rate_hz).hop
+    # Columns of the stream start at multiples of a hop, too.
+    start = -(-max(0, stop - length) // hop) * hop
+    if tail is None:
+        return stretch(context, recording, start, stop)
+    return _completed(context, recording, start, tail[0], tail[1])
+
+
+def _completed(context: Context, recording: str, start: int, first: int, tail: Samples) -> Stretch:
+    """Return the sound from `start` on, of which the tail from `first` on is known."""
+    with context.reading() as journal:
+        rate_hz, n_sensors = _known(journal, recording)
+        samples, missing = _read(context, journal, recording, start, max(start, first), n_sensors)
+    if missing and missing[-1][1] == first:
+        # The piece before is finished, but not stored yet.
+        begin = missing[-1][0]
+        end = piece_end(context.state.sound / recording, n_sensors, begin, first)
+        if end is not None:
+            samples[:, begin - start : first - start] = end
+            missing.pop()
+    whole = np.concatenate([samples, tail[:, max(0, start - first) :]], axis=1)
+    return Stretch(recording, rate_hz, start, whole, missing)
+
+
+def _stored_until(journal: Journal, recording: str) -> int:
+    (row,) = journal.rows(
+        "SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ? AND file IS NOT NULL", (recording,)
+    )
+    return int(row["stop"])
 
 
 def _known(journal: Journal, recording: str) -> tuple[int, int]:
@@ -99,5 +150,5 @@ def as_spectrogram(sound: Stretch, sensor: int | None) -> Spectrogram:
         floor_db=FLOOR_DB,
         ceiling_db=CEILING_DB,
         data=base64.b64encode(made.tobytes()).decode(),
-        missing=sound.missing,
+        missing=[list(one) for one in sound.missing],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from collections import OrderedDict
@@ -13,13 +12,13 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
+from pipeline.service.keys import KEY_BYTES, stored_key
 from pipeline.service.labelling import somebody
 from pipeline.service.logs import log
 from pipeline.service.settings import Token, Web
 from pipeline.service.tokens import hash_of
 
 SESSION_SECONDS = 7 * 86400
-_KEY_BYTES = 32
 _FREE_GUESSES = 5
 _LONGEST_WAIT_SECONDS = 60.0
 _MOST_PEERS = 4096
@@ -93,39 +92,10 @@ def _visitor(token: Token) -> Visitor:
 def session_key(path: Path) -> bytes:
     """The key that signs cookies; it outlives the process, so that a restart logs nobody out."""
     try:
-        return _read_key(path) or _made_key(path)
+        return stored_key(path)
     except OSError as error:
         log.warning("a restart of the dashboard will end all sessions", why=str(error))
-        return secrets.token_bytes(_KEY_BYTES)
-
-
-def _read_key(path: Path) -> bytes | None:
-    try:
-        key = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if len(key) == _KEY_BYTES:
-        return key
-    path.unlink()
-    return None
-
-
-def _made_key(path: Path) -> bytes:
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # Unlike a rename, this leaves the key of another process that was faster.
-        os.link(fresh, path)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
-    return path.read_bytes()
+        return secrets.token_bytes(KEY_BYTES)
 
 
 @dataclass(slots=True)

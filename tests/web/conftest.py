@@ -34,11 +34,13 @@ def web_process(daemon: int) -> int:
 class Dashboard:
     """A `gemmed run` that serves pages; killed and started again at will."""
 
-    def __init__(self, directory: Path, model: Path | None, *, more: str = "", source: str = SIMULATED) -> None:
+    def __init__(
+        self, directory: Path, model: Path | None, *, more: str = "", source: str = SIMULATED, rate_hz: int = 4000
+    ) -> None:
         self.port, self.token = free_port(), ""
         self.url = f"http://127.0.0.1:{self.port}"
         web = f'[web]\naddress = "127.0.0.1:{self.port}"\n'
-        self.config = settings(directory, model=model, source=source, more=web + more)
+        self.config = settings(directory, model=model, rate_hz=rate_hz, source=source, more=web + more)
         self.state = StateDirectory(directory / "state")
         self._log = (directory / "daemon.log").open("ab")
         self._process: Process | None = None
@@ -164,9 +166,15 @@ def steady_network() -> Iterator[None]:
 
 
 @pytest.fixture
-def page(browser, dashboard) -> Iterator[Any]:
+def context_options() -> dict[str, Any]:
+    """How the browser of a page differs from others; a file may say otherwise."""
+    return {}
+
+
+@pytest.fixture
+def page(browser, dashboard, context_options) -> Iterator[Any]:
     """A fresh page; it fails the test if it complains, or asks anybody else for anything."""
-    context = browser.new_context(base_url=dashboard.url, viewport={"width": 1200, "height": 800})
+    context = browser.new_context(base_url=dashboard.url, viewport={"width": 1200, "height": 800}, **context_options)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -8,9 +8,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from queue import Queue
+from threading import Thread
 from typing import Any
 
+from pipeline.service.companion import Snapshot
 from pipeline.service.settings import read_settings
 from pipeline.service.state import StateDirectory
 from pipeline.web.server import serve
@@ -21,8 +23,12 @@ from tests.service.live import settings
 class Served:
     """Asks a server, and gives what it answers with its code."""
 
-    def __init__(self, url: str, state: StateDirectory) -> None:
-        self.url, self.state = url, state
+    def __init__(self, url: str, state: StateDirectory, news: Queue[Snapshot | None]) -> None:
+        self.url, self.state, self._news = url, state, news
+
+    def tell_pages(self, status: dict[str, Any], last_id: int) -> None:
+        """Say that a daemon is alive, and which event was its last: open pages get the events up to it."""
+        self._news.put({"status": status, "last_id": last_id})
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         data = None if body is None else json.dumps(body).encode()
@@ -36,24 +42,24 @@ class Served:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[Served]:
-    """Until the end of the block."""
+def served(directory: Path, *, more: str = "") -> Iterator[Served]:
+    """Until the end of the block; `more` are other settings."""
     port = free_port()
-    config = settings(directory, model=None, more=f'[web]\naddress = "127.0.0.1:{port}"\n')
-    gone = Event()
+    config = settings(directory, model=None, more=f'[web]\naddress = "127.0.0.1:{port}"\n{more}')
+    news: Queue[Snapshot | None] = Queue()
 
-    def snapshots() -> Iterator[Any]:
-        gone.wait()
-        yield from ()
+    def snapshots() -> Iterator[Snapshot]:
+        while (snapshot := news.get()) is not None:
+            yield snapshot
 
     server = Thread(target=serve, args=(read_settings(config), snapshots()))
     server.start()
-    made = Served(f"http://127.0.0.1:{port}", StateDirectory(directory / "state"))
+    made = Served(f"http://127.0.0.1:{port}", StateDirectory(directory / "state"), news)
     try:
         eventually(lambda: _answers(made), "the server is up")
         yield made
     finally:
-        gone.set()
+        news.put(None)
         server.join(TIMEOUT)
 
 

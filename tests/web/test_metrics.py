@@ -123,6 +123,44 @@ def test_the_bins_of_a_histogram_grow_up_to_its_count(series):
         assert bins[-1] == (float("inf"), value(series, "gemmed_gem_p_value_count", sensor=sensor))
 
 
+NOBODY = {"somebody": False, "probability": 0.02, "since": None, "passage": None}
+AUDIT = {"configured_per_day": 24.0, "guaranteed_per_day": None, "estimated_per_day": [30.0, 10.0, 90.0]}
+
+
+def test_passages_and_the_rates_of_false_ones(finished):
+    """A number that is not known is left out."""
+    more = {"passages_total": {"human": 2, "no label": 1}, "false_passages": AUDIT, "presence": NOBODY}
+    found = parsed(exposition(finished[0] | more, healthy=True))
+    assert value(found, "gemmed_passages_total", label="human") == 2
+    assert value(found, "gemmed_passages_total", label="no label") == 1
+    assert value(found, "gemmed_somebody") == 0
+    assert value(found, "gemmed_presence_probability") == 0.02
+    assert value(found, "gemmed_false_passages_configured_per_day") == 24
+    bounds = {bound: value(found, "gemmed_false_passages_estimated_per_day", bound=bound)
+              for bound in ("estimate", "lower", "upper")}  # fmt: skip
+    assert bounds == {"estimate": 30, "lower": 10, "upper": 90}
+    assert not any(name == "gemmed_false_passages_guaranteed_per_day" for name, _ in found)
+
+
+def test_nobody_is_not_claimed_while_nothing_is_heard(finished):
+    """Neither after sound has stopped nor while no sensor is usable; a decision says whether somebody is there."""
+    for silent in (
+        {"sound_time": "2026-05-01T12:00:00.000Z"},
+        {"usable_sensors": 0, "sound_time": finished[0]["time"]},
+    ):
+        found = parsed(exposition(finished[0] | {"presence": NOBODY} | silent, healthy=True))
+        assert not {"gemmed_somebody", "gemmed_presence_probability"} & {name for name, _ in found}
+        assert value(found, "gemmed_usable_sensors") == silent.get("usable_sensors", finished[0]["usable_sensors"])
+
+
+def test_the_metrics_of_an_older_status_are_those_that_it_has(finished):
+    new = ("started", "sound_time", "usable_sensors", "presence", "passages_total", "false_passages")
+    older = {name: value for name, value in finished[0].items() if name not in new}
+    found = {name for name, _ in parsed(exposition(older, healthy=True))}
+    assert "gemmed_decisions_total" in found
+    assert not {name for name in found if re.search("passages|usable|sound_timestamp", name)}
+
+
 def test_silence_has_no_level(finished):
     status = json.loads(json.dumps(finished[0]))
     status["sensors"][1] |= {"level_dbfs": None, "silent": True}
@@ -170,6 +208,10 @@ def test_what_a_daemon_tells_has_the_labels_that_are_documented(series):
     assert {name for name, _ in promised - found} <= {
         "gemmed_sensor_sample_rate_error_ratio",
         "gemmed_sensor_polarity",
+        "gemmed_passages_total",
+        "gemmed_false_passages_configured_per_day",
+        "gemmed_false_passages_guaranteed_per_day",
+        "gemmed_false_passages_estimated_per_day",
         "gemmed_retrain_interval_seconds",
         "gemmed_storage_left_seconds",
         "gemmed_storage_oldest_sound_timestamp_seconds",
@@ -201,7 +243,8 @@ def alerts() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("expression", expressions().values(), ids=expressions().keys())
-def test_queries_ask_for_metrics_and_labels_that_exist(expression, series):
+def test_queries_ask_for_metrics_and_labels_that_exist(expression, finished):
+    series = parsed(exposition(finished[0] | {"false_passages": AUDIT}, healthy=True))
     labels_of = {name: set(labels) for name, (_, labels) in documented().items()}
     values = {(label, word) for (_, labels) in series for label, word in labels}
     asked = list(used(expression))

@@ -5,73 +5,12 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
-from pipeline.sinks.journal import utc
-from pipeline.web.health import FRESH_SECONDS, health_of, readiness_of
+from pipeline.service.readiness import NOTHING_HEARD
 from tests.conftest import TIMEOUT, eventually
+from tests.forked import gemmed
 from tests.web.conftest import Dashboard
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-
-
-def status(**changes: Any) -> dict[str, Any]:
-    heard = (NOW - timedelta(seconds=0.5)).timestamp()
-    return {
-        "time": utc(NOW),
-        "source": "soundcard",
-        "journal_writable": True,
-        "model_decides": True,
-        "sensors": [{"last_frame": heard}, {"last_frame": None}],
-    } | changes
-
-
-def silent(seconds: float) -> dict[str, Any]:
-    return {"sensors": [{"last_frame": (NOW - timedelta(seconds=seconds)).timestamp()}]}
-
-
-def test_all_is_well():
-    assert health_of(status(), 0.4).ok
-    assert readiness_of(status(), 0.4).model_dump() == {"ok": True, "reasons": []}
-
-
-@pytest.mark.parametrize(("told", "age"), [(None, None), (status(), FRESH_SECONDS), (status(), 4000.0)])
-def test_a_daemon_that_tells_nothing_is_neither_healthy_nor_ready(told, age):
-    for judge in (health_of, readiness_of):
-        found = judge(told, age)
-        assert not found.ok
-        (reason,) = found.reasons
-        assert "daemon" in reason.what
-        assert reason.cure
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        (silent(42), "no sound arrives for 42 s"),
-        ({"sensors": [{"last_frame": None}]}, "no sound arrives yet"),
-        ({"journal_writable": False}, "the journal cannot be written to"),
-        ({"model_decides": False}, "no model decides yet"),
-    ],
-)
-def test_what_is_lacking_is_told_and_the_daemon_lives_all_the_same(changes, what):
-    assert health_of(status(**changes), 0.4).ok
-    found = readiness_of(status(**changes), 0.4)
-    assert not found.ok
-    assert [reason.what for reason in found.reasons] == [what]
-    assert found.reasons[0].cure
-
-
-def test_all_reasons_are_told_at_once():
-    found = readiness_of(status(journal_writable=False, model_decides=False, **silent(100)), 20.0)
-    assert len(found.reasons) == 4
-
-
-def test_files_may_take_their_time():
-    assert readiness_of(status(source="folder", **silent(5000)), 0.4).ok
 
 
 def answer(url: str) -> tuple[int, dict[str, Any]]:
@@ -95,6 +34,34 @@ def test_a_daemon_without_a_model_lives_but_is_not_ready(tmp_path):
         eventually(lambda: lonely.status().get("sample", 0) > 0, "sound")
         assert answer(f"{lonely.url}/healthz")[0] == 200
         code, body = answer(f"{lonely.url}/readyz")
-        assert (code, [reason["what"] for reason in body["reasons"]]) == (503, ["no model decides yet"])
+        assert (code, [reason["what"] for reason in body["reasons"]]) == (503, ["no model tells classes apart yet"])
     finally:
         lonely.close()
+
+
+def test_an_array_without_a_usable_sensor_is_not_ready(tmp_path, model):
+    """All are masked; /readyz and gemmed status give the same reason."""
+    masked = Dashboard(tmp_path, model)
+    masked.config.write_text(masked.config.read_text().replace("[array]", "[array]\nmask = [1, 2, 3, 4]"))
+    try:
+        masked.start()
+        eventually(lambda: masked.status().get("sound_time"), "sound")
+        code, body = eventually(lambda: refusal(masked), "its sensors are judged")
+        assert (code, [reason["problem"] for reason in body["reasons"]]) == (503, ["no_usable_sensor"])
+        found = eventually(lambda: nothing_heard(masked), "the status is stored")
+        assert found["reasons"][0]["problem"] == "no_usable_sensor"
+        assert found["reasons"][0]["cure"] == body["reasons"][0]["cure"]
+    finally:
+        masked.close()
+
+
+def refusal(dashboard: Dashboard) -> tuple[int, dict[str, Any]] | None:
+    """The answer of /readyz once it is not ready."""
+    found = answer(f"{dashboard.url}/readyz")
+    return found if found[0] == 503 else None
+
+
+def nothing_heard(dashboard: Dashboard) -> dict[str, Any] | None:
+    """What `gemmed status` says once nothing is heard."""
+    done = gemmed("status", "--config", str(dashboard.config), "--json")
+    return dict(json.loads(done.stdout)) if done.returncode == NOTHING_HEARD else None

@@ -146,7 +146,7 @@ def test_undo_takes_the_last_label_back_and_returns_to_it(page, dashboard):
     page.keyboard.press("u")
     page.wait_for_selector(f".review-stage[data-item='{first}']")
     eventually(lambda: number not in [one["id"] for one in labels(dashboard)], "the label is taken back")
-    page.wait_for_selector("text=Taken back: human.")
+    page.wait_for_selector("text=Taken back: Human.")
     page.keyboard.press("s")
     page.wait_for_selector(f".review-stage[data-item='{second}']")
 
@@ -169,10 +169,10 @@ def test_a_key_pressed_twice_labels_once(page, dashboard):
 
 
 def test_a_label_can_cover_more_than_was_asked(page, dashboard):
-    """A second on either side for each key; 0 returns to what was asked."""
+    """A second on either side for each key; M returns to what was asked."""
     item = review(page)
     press(page, "]")
-    page.keyboard.press("0")
+    page.keyboard.press("m")
     for key in "[]]":
         page.keyboard.press(key)
     page.wait_for_selector("text=label covers 5.0 s")
@@ -293,7 +293,7 @@ def test_an_answer_from_before_a_label_neither_asks_nor_counts_again(page, dashb
     with page.expect_response("**/api/v1/review?*"):
         route.fulfill(response=answer)
     second = shown(page)
-    assert page.inner_text("[data-count=today]") == f"{counted + 1} labelled today"
+    assert page.inner_text("[data-count=today]") == f"{counted + 1} labeled today"
     press(page, "s")
     asked = [second, another(page, second)]
     page.keyboard.press("s")
@@ -311,10 +311,12 @@ def test_two_pages_see_what_the_other_says(page, browser, dashboard):
         assert review(other) == item
         press(page, "1")
         another(page, item)
-        other.wait_for_selector("text=has just labelled it human, by page")
+        other.wait_for_selector("text=has just labeled it Human, by page")
         assert shown(other) == item
         press(other, "2")
-        other.wait_for_selector("text=had labelled it human meanwhile; yours, human animal, counts as the last word")
+        other.wait_for_selector(
+            "text=labeled it Human meanwhile; your label, Human with animal, counts because it is the last"
+        )
     finally:
         other.context.close()
     assert stored(dashboard, item)["label"] == "human_animal"
@@ -334,7 +336,8 @@ def test_a_word_of_ones_own(page, dashboard):
     another(page, item)
     given = stored(dashboard, item)
     assert (given["label"], given["why"]) == ("deer", "it barks")
-    assert {"word": "deer", "learned": False} in dashboard.answer("/api/v1/labels/words")["words"]
+    words = {one["word"]: one for one in dashboard.answer("/api/v1/labels/words")["words"]}
+    assert (words["deer"]["kind"], words["deer"]["learned"]) == ("other", False)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,10 +7,14 @@ import base64
 import numpy as np
 import pytest
 
+from pipeline.errors import NotFound
 from pipeline.events import Block
+from pipeline.service.settings import read_settings
 from pipeline.sinks.journal import Journal
-from pipeline.sinks.sound import SoundStore, Spool, piece_end, raw_tail
+from pipeline.sinks.sound import Part, SoundStore, Spool, piece_end, raw_tail
+from pipeline.web.context import Context
 from pipeline.web.listening import Listener
+from pipeline.web.sounds import latest
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, N_BANDS, bands, columns
 
 RATE = 8000
@@ -111,3 +115,41 @@ def test_the_tail_tells_who_delivered_and_only_what_is_new(tmp_path, spool):
 def test_of_a_piece_that_is_damaged_there_is_no_end(tmp_path):
     (tmp_path / "000000000000.flac").write_bytes(b"no sound at all")
     assert piece_end(tmp_path, 2, 10, 20) is None
+
+
+@pytest.mark.parametrize("n_stored", [3, 2])
+def test_the_last_seconds_are_those_of_the_whole_sound(tmp_path, n_stored):
+    """Pieces that are stored, one that is finished but perhaps not stored yet, and one that is being written."""
+    rng = np.random.default_rng(2)
+    sound = np.rint(3000 * rng.standard_normal((2, 6 * RATE + 1234))).clip(-32768, 32767).astype(np.float32) / 32768
+    config = tmp_path / "gemmed.toml"
+    config.write_text(f'[storage]\ndirectory = "{tmp_path}"\n[source]\nkind = "pcm"\n')
+    context = Context(read_settings(config))
+    with Journal(context.state.journal) as journal:
+        journal.execute(
+            "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES ('r', '', ?, 2, '', '')",
+            (RATE,),
+        )
+        parts: list[Part] = []
+        spool = Spool(context.state.sound, piece_seconds=2.0, finished=parts.append)
+        spool.begin("r", RATE)
+        for start in range(0, sound.shape[1], 1000):
+            spool.write(Block(start, sound[:, start : start + 1000], np.ones(2, np.bool_)))
+        for part in parts[:n_stored]:
+            SoundStore(context.state.sound, journal).keep(part)
+    context.live.tell({"status": {"recording": "r"}, "last_id": 0})
+    found = latest(context, 5)
+    spool.finish()
+    hop = bands(RATE).hop
+    assert len(parts) == 4
+    assert (found.start % hop, found.missing) == (0, [])
+    assert found.start + found.samples.shape[1] == sound.shape[1]
+    assert 5 * RATE - hop < found.samples.shape[1] <= 5 * RATE
+    assert (found.samples == sound[:, found.start :]).all()
+
+
+def test_before_the_first_sound_there_are_no_last_seconds(tmp_path):
+    config = tmp_path / "gemmed.toml"
+    config.write_text(f'[storage]\ndirectory = "{tmp_path}"\n[source]\nkind = "pcm"\n')
+    with pytest.raises(NotFound, match="nothing has been recorded yet"):
+        latest(Context(read_settings(config)), 5)

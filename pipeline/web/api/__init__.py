@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pipeline.web.api import (
+    activity,
     events,
     explanation,
     labels,
     models,
     monitoring,
+    passages,
     review,
     sensors,
     session,
@@ -23,6 +25,8 @@ ROUTERS = (
     explanation.router,
     sound.router,
     timeline.router,
+    passages.router,
+    activity.router,
     models.router,
     review.router,
     labels.router,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
 from typing import Annotated, Literal
 
@@ -9,14 +10,23 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, StringConstraints
 
 from pipeline.errors import UsageError
+from pipeline.service.history import History
 from pipeline.service.labelling import Given, Moment, check_word, give, moment_of_event, take_back
+from pipeline.service.names import shown_name
 from pipeline.service.registry import Registry
 from pipeline.service.review import labels_of
-from pipeline.sinks.journal import Journal
+from pipeline.sinks.journal import Journal, Row
+from pipeline.training.labels import NOT_SURE, UNKNOWN, is_class
 from pipeline.web.context import Context, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/labels", tags=["labels"])
 _VIA = "page"
+_Kind = Literal["class", "nobody", "unknown", "not sure", "other"]
+_RESERVED: tuple[tuple[str, _Kind, str], ...] = (
+    ("nobody", "nobody", "0"),
+    (UNKNOWN, "unknown", "x"),
+    (NOT_SURE, "not sure", "d"),
+)
 _Number = Annotated[int, Path(ge=1, le=2**62, description="The number of a label.")]
 _Sample = Annotated[int, Field(ge=0, le=2**62)]
 _Word = Annotated[
@@ -52,22 +62,28 @@ class Labels(BaseModel):
 
 
 class Word(BaseModel):
+    """A label that can be given."""
+
     word: str
-    learned: bool = Field(description="The next model learns to tell it from the other; else its sound is kept.")
+    name: str = Field(description="As it is shown.")
+    kind: _Kind
+    key: str | None = Field(description="The key of a keyboard that gives it; null if none is left.")
+    learned: bool = Field(description="The next model learns from it; else its sound is only kept.")
 
 
 class Words(BaseModel):
-    """What can be said without insisting, the classes first."""
+    """What can be said without `new`: the classes, then nobody, unknown and not sure, then what was said before."""
 
     words: list[Word]
     origin: Literal["model", "settings", "said"] = Field(description="Whence the classes come.")
 
 
 class NewLabel(BaseModel):
-    """What is heard in the segment of a decision, or from sample to sample of a recording."""
+    """What is heard in a passage, in the segment of a decision, or from sample to sample of a recording."""
 
     label: _Word
     event: Annotated[int | None, Field(ge=1, le=2**62, description="The id of a decision.")] = None
+    passage: Annotated[str | None, Field(min_length=1, max_length=200, description="The id of a passage.")] = None
     recording: Annotated[str | None, Field(max_length=200)] = None
     start_sample: _Sample | None = None
     stop_sample: _Sample | None = None
@@ -83,14 +99,21 @@ class NewLabel(BaseModel):
         ),
     ] = None
 
-    def moment(self, journal: Journal) -> Moment:
+    def moments(self, journal: Journal, history: History) -> list[Moment]:
+        """Return the stretches to label: one; of a passage one for each recording that it lies in."""
         stretch = (self.recording, self.start_sample, self.stop_sample)
-        if self.event is not None and stretch == (None, None, None):
-            return moment_of_event(journal, self.event)
-        if self.event is None and self.recording and self.start_sample is not None and self.stop_sample is not None:
-            return Moment(self.recording, self.start_sample, self.stop_sample)
+        ways = [self.passage is not None, self.event is not None, stretch != (None, None, None)]
+        if sum(ways) == 1:
+            if self.passage is not None:
+                parts = history.row(self.passage).parts
+                return [Moment(part.recording, part.start_sample, part.stop_sample) for part in parts]
+            if self.event is not None:
+                return [moment_of_event(journal, self.event)]
+            if self.recording and self.start_sample is not None and self.stop_sample is not None:
+                return [Moment(self.recording, self.start_sample, self.stop_sample)]
         raise UsageError(
-            "a label needs a place, and only one: give event, or recording with start_sample and stop_sample"
+            "a label needs a place, and only one: give passage, or event, or recording with start_sample and "
+            "stop_sample"
         )
 
 
@@ -107,6 +130,7 @@ class Stored(BaseModel):
     """It cannot be lost any more."""
 
     number: int
+    numbers: list[int] = Field(description="All of them; a passage that lies in two recordings has two.")
     meanwhile: list[Said] = Field(
         description="What others said of the same sound meanwhile; yours counts, as the last."
     )
@@ -159,26 +183,40 @@ def words_of(context: Context, journal: Journal) -> Words:
     if champion is not None and champion.facts.get("classes"):
         classes = champion.facts["classes"]
     origin: Literal["model", "settings", "said"] = "model" if champion else "settings" if classes else "said"
-    told = [Word(word=word, learned=True) for word in classes]
-    told += [Word(word=word, learned=not classes) for word in said if word not in classes]
+    names = context.settings.labels.names
+    others = [word for word in said if word not in classes and is_class(word)]
+    keys = iter("123456789")
+    told = [_word(word, "class", next(keys, None), names, learned=True) for word in classes]
+    told += [_word(word, kind, key, names, learned=kind == "nobody") for word, kind, key in _RESERVED]
+    told += [_word(word, "other", next(keys, None), names, learned=not classes) for word in others]
     return Words(words=told, origin=origin)
+
+
+def _word(word: str, kind: _Kind, key: str | None, names: Mapping[str, str], *, learned: bool) -> Word:
+    return Word(word=word, name=shown_name(word, names), kind=kind, key=key, learned=learned)
 
 
 @router.post("")
 def label(context: TheContext, who: Who, given: NewLabel) -> Stored:
     """Say what was heard. The last word of anybody counts; what was said before stays to be read."""
     with _one_at_a_time, context.writing() as journal:
-        moment = given.moment(journal)
-        same = _same(journal, moment, given, who)
-        if same is None and not given.new:
-            check_word(journal, given.label, cure="say new: true")
-        known = given.known
-        others = [] if known is None else labels_of(journal, moment.recording, moment.start, moment.stop, after=known)
-        number = same or give(journal, moment, Given(given.label, who, given.why, _VIA))
+        stored = [_give(journal, moment, given, who) for moment in given.moments(journal, context.history(journal))]
     return Stored(
-        number=number,
-        meanwhile=[Said(**{name: one[name] for name in Said.model_fields}) for one in others if one["number"] != same],
+        number=stored[-1][0],
+        numbers=[number for number, _ in stored],
+        meanwhile=[Said(**{name: one[name] for name in Said.model_fields}) for _, others in stored for one in others],
     )
+
+
+def _give(journal: Journal, moment: Moment, given: NewLabel, who: str) -> tuple[int, list[Row]]:
+    """Store a label unless it arrived before; return its number, and what others said meanwhile."""
+    same = _same(journal, moment, given, who)
+    if same is None and not given.new:
+        check_word(journal, given.label, cure="say new: true")
+    known = given.known
+    others = [] if known is None else labels_of(journal, moment.recording, moment.start, moment.stop, after=known)
+    number = same or give(journal, moment, Given(given.label, who, given.why, _VIA))
+    return number, [one for one in others if one["number"] != same]
 
 
 def _same(journal: Journal, moment: Moment, given: NewLabel, who: str) -> int | None:

@@ -1,17 +1,40 @@
-"""What machines ask: how it goes in numbers, whether it lives, whether it is ready."""
+"""What machines ask for: metrics, health and readiness."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
+from pipeline.service import readiness
+from pipeline.service.readiness import reasons_not_healthy, reasons_not_ready
 from pipeline.web.context import TheContext
-from pipeline.web.health import Health, health_of, readiness_of
 from pipeline.web.metrics import CONTENT_TYPE, exposition
 
+
+class Reason(BaseModel):
+    """Why not, and what to do about it."""
+
+    problem: readiness.Problem
+    what: str
+    cure: str
+
+
+class Health(BaseModel):
+    """Fine if there is no reason against it."""
+
+    ok: bool
+    reasons: list[Reason]
+
+    @classmethod
+    def of(cls, reasons: list[readiness.Reason]) -> Self:
+        listed = [Reason(problem=one.problem, what=one.what, cure=one.cure) for one in reasons]
+        return cls(ok=not reasons, reasons=listed)
+
+
 router = APIRouter(tags=["monitoring"])
-_NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "No, and why not."}}
+_NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "No, with the reasons."}}
 
 
 @router.get(
@@ -20,24 +43,24 @@ _NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description"
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(context: TheContext) -> Response:
-    """For Prometheus."""
+    """Return all metrics for Prometheus."""
     live = context.live
-    healthy = health_of(live.status, live.age_seconds).ok
+    healthy = not reasons_not_healthy(live.status, live.age_seconds)
     return Response(exposition(live.status, healthy=healthy), media_type=CONTENT_TYPE)
 
 
 @router.get("/healthz", responses=_NOT_OK)
 async def healthz(context: TheContext, response: Response) -> Health:
-    """Whether facts still pass through all stages of the daemon."""
-    return _answered(health_of(context.live.status, context.live.age_seconds), response)
+    """Say whether data passes through all stages of the daemon."""
+    return _answered(reasons_not_healthy(context.live.status, context.live.age_seconds), response)
 
 
 @router.get("/readyz", responses=_NOT_OK)
 async def readyz(context: TheContext, response: Response) -> Health:
-    """Whether sound arrives, is decided about, and what was decided can be stored."""
-    return _answered(readiness_of(context.live.status, context.live.age_seconds), response)
+    """Say whether sound arrives, is decided about and is stored."""
+    return _answered(reasons_not_ready(context.live.status, context.live.age_seconds), response)
 
 
-def _answered(health: Health, response: Response) -> Health:
-    response.status_code = 200 if health.ok else 503
-    return health
+def _answered(reasons: list[readiness.Reason], response: Response) -> Health:
+    response.status_code = 503 if reasons else 200
+    return Health.of(reasons)

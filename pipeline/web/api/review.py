@@ -64,9 +64,10 @@ class Near(BaseModel):
 
 
 class Item(BaseModel):
-    """A moment to be labelled, and why it is asked about."""
+    """A passage, or a moment outside of passages, to be labelled, and why it is asked about."""
 
     asked: Why
+    passage: str | None = Field(description="The id of the passage; null of a moment outside of passages.")
     recording: str
     rate_hz: int
     start_sample: int
@@ -113,11 +114,12 @@ def review(
     context: TheContext,
     most: Annotated[int, Query(ge=1, le=100)] = 20,
     event: Annotated[int | None, Query(ge=1, le=2**62, description="A decision that shall come first.")] = None,
+    passage: Annotated[str | None, Query(max_length=200, description="A passage that shall come first.")] = None,
 ) -> ToReview:
-    """Moments whose sound is kept and that nobody labelled, one of each passage, by what labelling them teaches."""
+    """Passages, and moments outside of them, whose sound is kept and that nobody labelled, by what a label teaches."""
     with context.reading() as journal:
         (newest,) = journal.rows("SELECT coalesce(max(id), 0) AS n FROM labels")
-        found = context.review.questions(journal, most=most, event=event)
+        found = context.review.questions(journal, most=most, event=event, passage=passage)
         training = context.settings.training
         midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
         return ToReview(
@@ -137,6 +139,7 @@ def _item(journal: Journal, question: Question) -> Item:
     lesson, given = question.lesson, question.labelled
     return Item(
         asked=question.asked,
+        passage=question.passage,
         recording=question.recording,
         rate_hz=question.rate_hz,
         start_sample=question.start,

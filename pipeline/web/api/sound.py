@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from pipeline.web.context import Laborious, TheContext
 from pipeline.web.schemas import Spectrogram
-from pipeline.web.sounds import as_spectrogram, as_wav, stretch
+from pipeline.web.sounds import as_spectrogram, as_wav, latest, stretch
 
 router = APIRouter(prefix="/api/v1", tags=["sound"], dependencies=[Laborious])
 
@@ -49,3 +49,11 @@ def spectrogram(
 ) -> Spectrogram:
     """The same as a picture."""
     return as_spectrogram(stretch(context, recording, start, stop), sensor)
+
+
+@router.get("/spectrogram")
+def latest_spectrogram(
+    context: TheContext, seconds: Annotated[float, Query(ge=1, le=60, description="Length.")] = 20.0
+) -> Spectrogram:
+    """The last seconds of the recording that goes on, including the piece that is being written."""
+    return as_spectrogram(latest(context, seconds), None)

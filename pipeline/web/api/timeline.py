@@ -35,7 +35,16 @@ def whole(
     last = now if end is None else _seconds(end)
     first = last - _HOUR if begin is None else _seconds(begin)
     with context.reading() as journal:
-        return timeline(journal, first, last, bins=bins, now=now, running=context.live.living_run)
+        return timeline(
+            journal,
+            first,
+            last,
+            bins=bins,
+            now=now,
+            running=context.live.living_run,
+            names=context.settings.labels.names,
+            history=context.history(journal),
+        )
 
 
 def _seconds(text: str) -> float:

@@ -2,6 +2,9 @@
 
 import { clock, day, el, empty, failed, loading, long, replace } from "./dom.js";
 import * as live from "./live.js";
+import * as menu from "./menu.js";
+import * as activity from "./pages/activity.js";
+import * as past from "./pages/history.js";
 import * as models from "./pages/models.js";
 import * as now from "./pages/now.js";
 import * as review from "./pages/review.js";
@@ -9,13 +12,16 @@ import * as sensor from "./pages/sensor.js";
 import * as settings from "./pages/settings.js";
 import * as timeline from "./pages/timeline.js";
 import * as session from "./session.js";
+import "./simulated.js";
 import * as sounds from "./sounds.js";
 
-// All of them are fetched at the beginning: whoever loses the connection can still go from one to another.
+// All pages are fetched at the beginning: without a connection you can still go from one to another.
 const PAGES = [
   [/^\/$/, "now", "Now", now],
+  [/^\/history$/, "history", "History", past],
   [/^\/timeline$/, "timeline", "Timeline", timeline],
   [/^\/review$/, "review", "Review", review],
+  [/^\/activity$/, "activity", "Activity", activity],
   [/^\/models$/, "models", "Models", models],
   [/^\/sensors\/(\d+)$/, "sensor", "Sensor", sensor],
   [/^\/settings$/, "settings", "Settings", settings],
@@ -33,7 +39,7 @@ const CONNECTION = {
 };
 const TROUBLE = {
   reconnecting: "Disconnected, trying again …",
-  silent: "Connected, but the daemon tells nothing.",
+  silent: "Connected, but the daemon sends no status.",
   past: "The daemon is not running; this is how it was.",
 };
 
@@ -51,11 +57,7 @@ async function show(path = location.pathname) {
   const [pattern, name, title, page] = PAGES.find(([one]) => one.test(path)) ?? NOWHERE;
   document.title = `${title} · gemmed`;
   root.dataset.page = name;
-  for (const link of document.querySelectorAll("nav a")) {
-    const same = link.getAttribute("href").split("/")[1] === path.split("/")[1];
-    if (same) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  menu.mark(path);
   // A page that was left before it was loaded writes where nobody looks any more.
   const own = el("div", {}, el("h1", {}, title), loading("the page"));
   replace(root, own);

@@ -75,6 +75,8 @@ export function long(seconds) {
 }
 
 export const percent = (share) => (share === null || share === undefined ? "–" : `${Math.round(100 * share)} %`);
+/** A probability in percent; never 100 %, which would claim too much. */
+export const probabilityText = (probability) => (probability > 0.99 ? "> 99 %" : percent(probability));
 export const words = (name) => String(name).replaceAll("_", " ");
 export const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 

@@ -50,7 +50,7 @@ export function send(body, item) {
 export function takeBack(key) {
   const entry = read().find((one) => one.key === key);
   const sent = !entry || entry.tried;
-  if (sent) write([...read(), { key: `${key}-back`, takesBack: key, number: numbers.get(key) ?? null }]);
+  if (sent) write([...read(), { key: `${key}-back`, takesBack: key, numbers: numbers.get(key) ?? [] }]);
   else drop(key);
   tell({});
   if (sent) flush();
@@ -78,7 +78,7 @@ async function flush() {
 async function deliver(entry) {
   try {
     const answer = await (entry.takesBack ? deliverBack(entry) : post("/labels", entry.body));
-    if (!entry.takesBack) learn(entry.key, answer.number);
+    if (!entry.takesBack) learn(entry.key, answer.numbers);
     drop(entry.key);
     tell({ sent: entry, answer });
   } catch (error) {
@@ -91,13 +91,15 @@ async function deliver(entry) {
 }
 
 async function deliverBack(entry) {
-  // What the server refused needs no taking back.
-  return entry.number === null ? {} : post(`/labels/${entry.number}/take-back`);
+  // A label that the server refused has no number. A passage that lies in two recordings has two labels.
+  let answer = {};
+  for (const number of entry.numbers) answer = await post(`/labels/${number}/take-back`);
+  return answer;
 }
 
-function learn(key, number) {
-  numbers.set(key, number);
-  write(read().map((one) => (one.takesBack === key ? { ...one, number } : one)));
+function learn(key, given) {
+  numbers.set(key, given);
+  write(read().map((one) => (one.takesBack === key ? { ...one, numbers: given } : one)));
 }
 
 live.on("connection", (state) => { if (state === "live" && read().length) flush(); });

@@ -1,6 +1,6 @@
-// How one moment to be labelled looks: why it is asked, what each sensor made of it, and its sound.
+// How one item of the review looks: why it is asked, what each sensor contributed, and its sound.
 
-import { el, percent, replace, time, words } from "./dom.js";
+import { el, probabilityText, replace, time, words } from "./dom.js";
 import { picture } from "./sounds.js";
 import { ROLES } from "./states.js";
 
@@ -9,9 +9,9 @@ const SHORT = {
   untrained: "not trained, not counted", anomalous: "unusual, not counted",
 };
 const ASKED = {
-  doubt: ["Doubted label", "you or I am wrong here"],
-  instructive: ["Instructive", "a label teaches much here"],
-  chance: ["Spot check", "drawn by chance"],
+  doubt: ["Doubted label", "the label and the sensors disagree"],
+  instructive: ["Instructive", "a label helps the next model most here"],
+  chance: ["Spot check", "drawn at random"],
   wanted: ["Chosen", "you asked for it"],
 };
 const SOLO = "QWERTY";
@@ -25,17 +25,18 @@ const place = (item, sample) => `${(100 * secondsInto(item, sample)) / shownSeco
 export function reasons(item) {
   const [title, meaning] = ASKED[item.asked];
   const at = item.decision && time(item.decision.time);
+  const kind = item.passage ? el("a", { href: `/history?passage=${encodeURIComponent(item.passage)}` }, "passage") : "a moment outside of passages";
   return el("div.review-why", {},
-    el("p.row", {}, el("span.tag", { data: { asked: item.asked } }, title), el("span.quiet.meaning", {}, meaning), at && el("span.quiet", {}, at)),
+    el("p.row", {}, el("span.tag", { data: { asked: item.asked } }, title), el("span.quiet.meaning", {}, meaning), el("span.quiet", {}, kind), at && el("span.quiet", {}, at)),
     el("ul", {}, item.why.map((one) => el("li", {}, words(one)))),
-    item.labelled && item.asked !== "doubt" && el("p.note", {}, `${item.labelled.who} has labelled it ${item.labelled.label} at `, time(item.labelled.time)));
+    item.labelled && item.asked !== "doubt" && el("p.note", {}, `${item.labelled.who} labeled it ${item.labelled.label} at `, time(item.labelled.time)));
 }
 
-/** What the array made of it. */
+/** The decision in its middle. */
 export function decided(item) {
   const decision = item.decision;
-  if (!decision) return el("p.quiet", {}, "Nothing was decided about it.");
-  const sure = decision.probability === null ? "" : `, ${percent(decision.probability)}`;
+  if (!decision) return el("p.quiet", {}, "There is no decision about it.");
+  const sure = decision.probability === null ? "" : `, ${probabilityText(decision.probability)}`;
   return el("details.review-more", {},
     el("summary", {}, "Decision ", el("span.number", {}, decision.event), ": ", el("strong", {}, decision.label ? words(decision.label) : "undecided"), sure, decision.reason ? ` (${decision.reason})` : ""),
     el("dl.facts", {},
@@ -106,7 +107,7 @@ function opinion(said, classes) {
   const probability = said.probability ?? 1 / (1 + Math.exp(-Math.abs(said.log_odds)));
   const which = classes.indexOf(said.says);
   return el("small", { title: `${ROLES.used}; p-value ${said.p_value ?? "none"}` },
-    el("span", { class: which < 0 ? "" : `class-${which}` }, said.says ? `${words(said.says)} ${percent(probability)}` : "no opinion"),
+    el("span", { class: which < 0 ? "" : `class-${which}` }, said.says ? `${words(said.says)} ${probabilityText(probability)}` : "no opinion"),
     ` · weight ${said.weight?.toFixed(2) ?? "–"}`);
 }
 

@@ -136,8 +136,8 @@ export function soundFigure(sound, name, { caption = name, pictureOf = null } = 
   return figure(soundAddress(recording, start, stop, sensor), ask, sensor, name, caption);
 }
 
-/** A picture that goes on: `add(columns)` takes what the stream tells of one sensor. */
-export function scrolling({ seconds = 15, rateHz, name }) {
+/** A picture that goes on: `fill` draws the sound that is kept, `add` what the stream brings of one sensor. */
+export function scrolling({ seconds = 20, rateHz, name }) {
   const bands = 64;
   const width = seconds * COLUMNS_PER_SECOND;
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -145,13 +145,15 @@ export function scrolling({ seconds = 15, rateHz, name }) {
   const context = canvas.getContext("2d");
   const history = new Uint8Array(width * bands);
   const known = new Uint8Array(width);
+  let held = []; // what the stream brings before the kept sound is there
   let waiting = [];
+  let recording = null;
   let expected = null;
   let paused = false;
   let drawnAt = 0;
   let request = 0;
 
-  // What is not known is not silence: the ground shows through.
+  // Missing sound is not silence: the background shows through.
   context.globalCompositeOperation = "copy";
   const redraw = () => context.putImageData(image(context, history, bands, known), 0, 0);
   function shift(n) {
@@ -173,7 +175,7 @@ export function scrolling({ seconds = 15, rateHz, name }) {
       if (now - drawnAt >= FEWEST_MS) { shift(waiting.length); drawnAt = now; }
       return;
     }
-    // A little faster where much has gathered, so that what is seen is what is heard.
+    // Twice as fast while much is waiting, so that the picture keeps up with the sound.
     const pace = COLUMNS_PER_SECOND * (waiting.length > 1.5 * COLUMNS_PER_SECOND ? 2 : 1);
     const due = Math.floor(((now - drawnAt) / 1000) * pace);
     if (due) { shift(due); drawnAt += (1000 * due) / pace; }
@@ -182,25 +184,51 @@ export function scrolling({ seconds = 15, rateHz, name }) {
   request = requestAnimationFrame(step);
   const forget = onScheme(redraw);
 
+  /** Columns that follow each other, null where there is no sound. Columns that are there already are skipped. */
+  function queue(columns, told) {
+    const same = told.recording === recording;
+    const ahead = same ? Math.round((told.start_sample - expected) / told.hop) : 0;
+    // How much time lies between two recordings is not known here.
+    const blank = same ? Math.max(0, ahead) : expected === null ? 0 : COLUMNS_PER_SECOND;
+    const fresh = columns.slice(Math.max(0, -ahead));
+    waiting = [...waiting, ...Array(Math.min(width, blank)).fill(null), ...fresh].slice(-width);
+    if (same && !fresh.length) return;
+    recording = told.recording;
+    expected = told.start_sample + columns.length * told.hop;
+  }
+
   return {
     box: el("div.picture", {}, canvas, axis(frequencies(rateHz, bands))),
-    /** Columns (n, bands) from a sample on; what is missing between is shown as nothing. */
-    add(columns, startSample, hop) {
-      const n = columns.length / bands;
-      const away = expected === null ? 0 : Math.round((startSample - expected) / hop);
-      // Who counts anew has begun another recording: nobody knows how long that took.
-      const missed = Math.min(width, away < 0 ? COLUMNS_PER_SECOND : away);
-      for (let blank = 0; blank < missed; blank++) waiting.push(null);
-      for (let column = 0; column < n; column++) waiting.push(columns.subarray(column * bands, (column + 1) * bands));
-      waiting = waiting.slice(-width);
-      expected = startSample + n * hop;
+    /** Draw the kept sound of one sensor at once, from columns one after the other; null if none is kept. */
+    fill(columns, told) {
+      if (!held) return;
+      if (columns) {
+        queue(columnsIn(columns, bands).map((column, n) => (isMissing(told, n) ? null : column)), told);
+        shift(waiting.length);
+      }
+      for (const [later, when] of held.splice(0)) queue(later, when);
+      held = null;
+    },
+    /** Take one sensor's columns of a message of the stream. */
+    add(columns, told) {
+      const found = columnsIn(columns, bands);
+      if (held) held.push([found, told]);
+      else queue(found, told);
     },
     pause(on) { paused = on; },
     close() { cancelAnimationFrame(request); forget(); },
   };
 }
 
-/** Columns of the stream, one array for each sensor. */
+const columnsIn = (columns, bands) => Array.from({ length: columns.length / bands }, (_, n) => columns.subarray(n * bands, (n + 1) * bands));
+
+/** Whether sound is missing in a column of an answer of /spectrogram; a column is two hops long. */
+function isMissing({ start_sample: start, hop, missing }, column) {
+  const first = start + column * hop;
+  return missing.some(([from, until]) => from < first + 2 * hop && until > first);
+}
+
+/** Columns of a message of the stream, or of /spectrogram, one array for each sensor. */
 export function columnsOf(told, nSensors) {
   const all = bytes(told.data);
   const each = all.length / nSensors;

@@ -17,15 +17,15 @@ export const shape = (state) =>
 /** A state as everybody sees it. */
 export const badge = (state, word = state) => el(`span.badge.${state}`, {}, shape(state), word);
 
-/** What a sensor had to say in a decision, for people. */
+/** The role of a sensor in a decision, for people. */
 export const ROLES = {
-  used: "counted",
-  absent: "not counted: it did not deliver all of the segment",
-  off: "not counted: it is switched off",
-  masked: "not counted: its health is bad",
-  calibrating: "not counted: it has no reference yet",
-  untrained: "not counted: training believed too little of it",
-  anomalous: "not counted: the screen refuses what it delivered",
+  used: "used",
+  absent: "not used: part of the segment is missing",
+  off: "not used: switched off",
+  masked: "not used: its health is bad",
+  calibrating: "not used: no reference set yet",
+  untrained: "not used: training refused too much of its sound",
+  anomalous: "not used: its p-value is too small",
 };
 
 /** Whether a decision is for the first class (0) or for another one (1); null if it is undecided. Log-odds are of the second of two. */

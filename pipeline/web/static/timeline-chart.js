@@ -1,7 +1,8 @@
 // The rows of a timeline as a drawing. Whatever is drawn can be pointed at, and says what it is.
 
 import { mark, marks } from "./axis.js";
-import { svg, words } from "./dom.js";
+import { colorOf } from "./class-colors.js";
+import { counted, svg, words } from "./dom.js";
 
 const AXIS = 22;
 const GUTTER = 96;
@@ -16,12 +17,13 @@ const GLYPHS = {
   label_doubted: "M0 -7A7 7 0 1 1 -0.1 -7ZM-2 -2A2 2 0 1 1 0 1V2.500M0 4V5",
 };
 
-/** Rows from top to bottom: key, title and height. */
-export function rowsOf(data) {
+/** Rows from top to bottom: key, title and height. Segments are shown if `zoomed`, or if there is nothing but segments. */
+export function rowsOf(data, zoomed) {
+  const segments = zoomed || (!data.passages.length && data.tally.bins.some((bin) => Object.keys(bin.labels).length));
   return [
     { key: "listening", title: "Listening", height: 14 },
-    { key: "decisions", title: "Decisions", height: 60 },
-    { key: "undecided", title: "Undecided", height: 18 },
+    { key: "passages", title: "Passages", height: 26 },
+    ...(segments ? [{ key: "decisions", title: "Decisions", height: 60 }, { key: "undecided", title: "Undecided", height: 18 }] : []),
     { key: "anomalies", title: "Anomalies", height: 20 },
     { key: "labels", title: "Labels", height: 16 },
     { key: "models", title: "Model", height: 18 },
@@ -44,6 +46,7 @@ export function itemsOf(data, row, until) {
   if (row.key === "sound") return ended(data.sound).filter((band) => band.kind !== "none").map(item("sound"));
   if (row.key === "models") return ended(data.models).filter((band) => band.kind !== "none").map(item("model"));
   if (row.key === "anomalies") return data.anomalies.map(item("anomaly"));
+  if (row.key === "passages") return data.passages.map(item("passage"));
   if (row.key === "labels") return data.labels.map(item("label"));
   if (row.key === "decisions" || row.key === "undecided") return decided(data, row);
   const number = row.sensor.sensor;
@@ -59,7 +62,8 @@ export function itemsOf(data, row, until) {
 function decided(data, row) {
   const own = (label) => (row.key === "undecided") === (label === null);
   if (data.decisions) {
-    return data.decisions.filter((one) => own(one.label)).map((one) => ({ row, kind: "decision", begin: one.time, end: one.time, about: one }));
+    // Where nobody is there, there is nothing to decide.
+    return data.decisions.filter((one) => own(one.label) && one.reason !== "nobody").map((one) => ({ row, kind: "decision", begin: one.time, end: one.time, about: one }));
   }
   const count = (bin) => (row.key === "undecided" ? bin.undecided : Object.values(bin.labels).reduce((sum, n) => sum + n, 0));
   return data.tally.bins.filter(count).map((bin) => ({ row, kind: "bin", begin: bin.begin, end: bin.begin + data.tally.bin_seconds, about: bin }));
@@ -73,7 +77,7 @@ const patterns = () =>
     svg("pattern", { id: "mask", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" }, svg("rect", { class: "cut", width: 2.5, height: 6 })));
 
 /** Draw a view of the data: begin and end in seconds, width in pixels; `until` is how far anything is known. */
-export function draw(data, { begin, end, width, until, chosen }) {
+export function draw(data, { begin, end, width, until, chosen, zoomed }) {
   const narrow = width < NARROW;
   const left = narrow ? 0 : GUTTER;
   const inner = Math.max(10, width - left - 1);
@@ -82,7 +86,7 @@ export function draw(data, { begin, end, width, until, chosen }) {
   const items = new Map();
   const parts = [];
   let y = AXIS;
-  const rows = rowsOf(data).map((row) => {
+  const rows = rowsOf(data, zoomed).map((row) => {
     const top = y + (narrow ? 15 : 3);
     y = top + row.height + 5;
     return { ...row, top };
@@ -149,11 +153,22 @@ function shape(item, row, frame) {
   if (item.kind === "listening") return svg("rect", { class: `band ${about.kind}`, ...stretch(frame, item), y: row.top, height: row.height });
   if (item.kind === "sound") return svg("rect", { class: `band sound-${about.kind}`, ...stretch(frame, item), y: row.top, height: row.height });
   if (item.kind === "model") return titled(`band model`, item, row, frame, about.kind);
-  if (item.kind === "label") return titled(`band label side-${sideOf(frame.data, about.label)}`, item, row, frame, words(about.label));
+  if (item.kind === "passage") return colored("band passage", item, row, frame, nameOf(frame.data, about), about.labeled ?? about.label);
+  if (item.kind === "label") return colored("band label", item, row, frame, frame.data.names[about.label] ?? words(about.label), about.label);
   if (item.kind === "anomaly") return glyph(item, row, frame);
   if (item.kind === "decision") return single(item, row, frame);
   if (item.kind === "bin") return bars(item, row, frame);
   return ofSensor(item, row, frame);
+}
+
+/** What a passage is called: by a person, else by the model. */
+export const nameOf = (data, { label, labeled, n }) =>
+  (n > 1 ? counted(n, "passage") : data.names[labeled ?? label] ?? (label ? words(label) : "Somebody, no class"));
+
+function colored(kind, item, row, frame, title, label) {
+  const made = titled(kind, item, row, frame, title);
+  made.firstChild.style.fill = `var(${colorOf(label, frame.data.classes)})`;
+  return made;
 }
 
 /** A band with words in it where there is room for them. */
@@ -174,7 +189,7 @@ function glyph(item, row, frame) {
     about.n > 1 && svg("text", { x: 9, y: 4 }, String(about.n)));
 }
 
-/** The first class above the middle, the second below, each as high as it is probable. */
+/** The first class above the middle, the others below, each as high as it is probable. */
 function single(item, row, frame) {
   const { about } = item;
   const width = Math.max(2, Math.min(10, 0.45 * (frame.x(item.begin) - frame.x(item.begin - 1)) || 2));
@@ -183,7 +198,9 @@ function single(item, row, frame) {
   const half = row.height / 2;
   const side = sideOf(frame.data, about.label);
   const high = half * (0.2 + 0.8 * (about.probability ?? 0.5));
-  return svg("rect", { class: `band side-${side}`, x, width, y: side ? row.top + half : row.top + half - high, height: high });
+  const made = svg("rect", { class: "band", x, width, y: side ? row.top + half : row.top + half - high, height: high });
+  made.style.fill = `var(${colorOf(about.label, frame.data.classes)})`;
+  return made;
 }
 
 function bars(item, row, frame) {

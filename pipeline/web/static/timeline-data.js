@@ -1,6 +1,7 @@
 // What a timeline knows: loaded once for a range, and then continued by events as they come.
 
 const SINGLES = 3000;
+const PASSAGES = new Set(["passage_started", "passage_updated", "passage_ended"]);
 const ANOMALIES = new Set(["event_noticed", "fault_suspected", "common_fault", "label_doubted"]);
 // These change more than can be told from the event alone; they are rare.
 const ANEW = new Set(["recording_started", "gap", "label_given", "run_started", "run_stopped", "run_died", "storage_pruned", "journal_replaced"]);
@@ -56,12 +57,22 @@ function trust(data, event, at) {
   });
 }
 
+/** A passage that begins, goes on or ends. */
+function pass(data, event, at) {
+  const rateHz = event.stop_sample / event.end_seconds;
+  const second = (sample) => at - (event.sample - sample) / rateHz;
+  let bar = data.passages.find((one) => one.passage === event.passage);
+  if (!bar) data.passages.push(bar = { passage: event.passage, begin: second(event.start_sample), labeled: null, n: 1 });
+  Object.assign(bar, { end: second(event.stop_sample), label: event.label, probability: event.probability });
+}
+
 /** Take an event in; whether the server must be asked again, for it changes more than one can tell from here. */
 export function take(data, event) {
   if (event.id <= data.last_id) return false;
   data.last_id = event.id;
   const at = Date.parse(event.time) / 1000;
   if (event.type === "decision") decide(data, event, at);
+  else if (PASSAGES.has(event.type)) pass(data, event, at);
   else if (event.type === "state_changed") {
     const sensor = data.sensors[event.sensor - 1];
     if (sensor) change(sensor.states, at, event.to, event.causes.join(", "), event.id);

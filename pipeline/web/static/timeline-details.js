@@ -2,10 +2,11 @@
 
 import { get, soundAddress } from "./api.js";
 import { iso } from "./axis.js";
-import { clock, counted, day, el, long, percent, replace, time, words } from "./dom.js";
+import { clock, counted, day, el, long, probabilityText, replace, time, words } from "./dom.js";
+import { listen, reviewOf } from "./passage-view.js";
 import { playButton } from "./sounds.js";
 import { badge, ROLES } from "./states.js";
-import { ABSENT, SOUND } from "./timeline-chart.js";
+import { ABSENT, nameOf, SOUND } from "./timeline-chart.js";
 
 const AROUND_SECONDS = 3;
 const PLAYED_SECONDS = 10;
@@ -21,15 +22,16 @@ const decisions = (n) => `${n} decision${n === 1 ? "" : "s"}`;
 const several = (about) => (about.n > 1 ? `, the worst of ${about.n} changes; zoom in to tell them apart` : "");
 
 /** Title and reason of an item. */
-export function told(item) {
+export function told(item, data) {
   const { about } = item;
   switch (item.kind) {
     case "listening": return [about.kind === "heard" ? "heard" : ABSENT[about.kind] ?? words(about.kind), about.why + several(about)];
     case "sound": return [SOUND[about.kind], about.why];
     case "model": return [`model ${about.kind} decides`, ""];
-    case "label": return [`“${words(about.label)}”`, `${about.who}, ${day(about.given)}, by ${about.via}${about.why ? `: ${about.why}` : ""}`];
+    case "passage": return [nameOf(data, about), ofPassage(about)];
+    case "label": return [`“${data.names[about.label] ?? words(about.label)}”`, `${about.who}, ${day(about.given)}, by ${about.via}${about.why ? `: ${about.why}` : ""}`];
     case "anomaly": return [ANOMALIES[about.kind], words(about.reason) + (about.n > 1 ? `, and ${about.n - 1} more; zoom in to tell them apart` : "")];
-    case "decision": return about.label === null ? ["undecided", about.reason ?? ""] : [words(about.label), `${percent(about.probability)} sure`];
+    case "decision": return about.label === null ? ["undecided", about.reason ?? ""] : [words(about.label), `${probabilityText(about.probability)} sure`];
     case "bin": return item.row.key === "undecided"
       ? [`undecided ${about.undecided} times`, ""]
       : [decisions(Object.values(about.labels).reduce((sum, n) => sum + n, 0)), Object.entries(about.labels).map(([label, n]) => `${words(label)} ${n}`).join(", ")];
@@ -39,6 +41,12 @@ export function told(item) {
   }
 }
 
+function ofPassage({ label, labeled, n, probability }) {
+  if (n > 1) return "close together; zoom in to tell them apart";
+  if (labeled) return `labeled by a person; the model: ${label === null ? "no class" : words(label)}`;
+  return label === null ? "no class" : `probability ${probabilityText(probability)}`;
+}
+
 /** When, in words. */
 export function when(item) {
   const length = item.end - item.begin;
@@ -46,8 +54,8 @@ export function when(item) {
 }
 
 /** One line for a list, or to be read aloud. */
-export function sentence(item) {
-  const [title, why] = told(item);
+export function sentence(item, data) {
+  const [title, why] = told(item, data);
   return `${item.row.title}: ${title}${why ? `, ${why}` : ""}; ${when(item)}`;
 }
 
@@ -103,10 +111,10 @@ function ofEvent(event, sensors, rateHz) {
 }
 
 /** The panel: fills itself when the event has come. `close` is called when somebody wants it gone. */
-export function details(item, { nSensors, rateHz, close }) {
-  const [title, why] = told(item);
+export function details(item, { data, rateHz, close }) {
+  const [title, why] = told(item, data);
   const { about } = item;
-  const sensors = Array.from({ length: nSensors }, (_, place) => place + 1);
+  const sensors = data.sensors.map((one) => one.sensor);
   const more = el("div.stack");
   const heading = el("h2", { tabIndex: -1 }, title);
   const panel = el("section.card.details", { "aria-label": "Details", onkeydown: (event) => { if (event.key === "Escape") close(); } },
@@ -121,13 +129,25 @@ export function details(item, { nSensors, rateHz, close }) {
     item.kind === "state" && el("p", {}, badge(about.kind), " ", el("a", { href: `/sensors/${item.sensor}` }, `sensor ${item.sensor}`)),
     more);
   if (item.kind === "label") replace(more, players({ recording: about.recording, start: about.start_sample, stop: Math.min(about.stop_sample, about.start_sample + PLAYED_SECONDS * rateHz) }, sensors));
+  if (item.kind === "passage" && about.n === 1) fill(more, "passage", get(`/passages/${encodeURIComponent(about.passage)}`), passageFacts);
   if (item.kind === "model") replace(more, el("p", {}, el("a.button", { href: `/models?model=${about.kind}` }, "About this model")));
-  if (about.event) {
-    replace(more, el("p.quiet", { role: "status" }, "Loading the event …"));
-    get(`/events/${about.event}`).then(
-      (event) => replace(more, ofEvent(event, sensors, rateHz)),
-      (error) => replace(more, el("p.note.bad", {}, error.message)),
-    );
-  }
+  if (about.event) fill(more, "event", get(`/events/${about.event}`), (event) => ofEvent(event, sensors, rateHz));
   return { panel, heading };
 }
+
+/** Show what the server answers, as `write` makes it. */
+function fill(box, what, answer, write) {
+  replace(box, el("p.quiet", { role: "status" }, `Loading the ${what} …`));
+  answer.then((found) => replace(box, write(found)), (error) => replace(box, el("p.note.bad", {}, error.message)));
+}
+
+const passageFacts = (passage) => [
+  el("div.row", {}, el("span.quiet", {}, "Listen:"), listen(passage)),
+  facts([
+    ["cadence", passage.cadence_per_minute === null ? null : `${Math.round(passage.cadence_per_minute)} steps per minute`],
+    ["sensors used", passage.sensors_used.join(", ") || "none"],
+  ]),
+  el("p.row", {},
+    el("a.button", { href: `/history?passage=${encodeURIComponent(passage.passage)}` }, "All about it in History"),
+    passage.sound !== "gone" && el("a.button.operate", { href: reviewOf(passage) }, "Label it")),
+];

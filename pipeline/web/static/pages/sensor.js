@@ -1,4 +1,4 @@
-// One sensor: how it is and on which evidence, why it is believed or not, and how it was.
+// One sensor: its state with the evidence, an explanation of a decision, and its past.
 
 import { get } from "../api.js";
 import { curve, stateBand, timeAxis } from "../charts.js";
@@ -10,9 +10,9 @@ import { badge } from "../states.js";
 const HOUR_MS = 3600000;
 const RANGES = [["6 h", 6], ["24 h", 24], ["7 d", 168], ["30 d", 720]];
 const LIVENESS = {
-  initialising: "not heard for long enough yet", healthy: "healthy", alarmed: "a fault has just opened",
-  escalated: "the fault stays", failed: "failed: somebody must go there", recovering: "recovering, not for long yet",
-  muted: "muted: measured, but not heard",
+  initialising: "not enough sound yet", healthy: "healthy", alarmed: "a fault has just opened",
+  escalated: "the fault stays", failed: "failed: the fault has stayed; repair it", recovering: "recovering, not for long yet",
+  muted: "switched off, but measured",
 };
 const QUIETEST_DBFS = -100;
 const SOON_MS = 60000;
@@ -42,18 +42,18 @@ export async function show(root, text) {
 }
 
 function state(found) {
-  if (found.told === null) return empty("Nothing is known of this sensor yet", "Its state is told some seconds after the first sound.");
+  if (found.told === null) return empty("No state yet", "The state of a sensor is known some seconds after the first sound.");
   const since = found.since ?? found.told;
   return [
     el("div.row", {}, el("h2", {}, "Now"), badge(found.state), el("span.quiet", {}, LIVENESS[found.liveness] ?? "")),
-    el("p", {}, "since ", time(since, day), ` (${long((Date.now() - Date.parse(since)) / 1000)}) · told by event ${found.event}`),
+    el("p", {}, "since ", time(since, day), ` (${long((Date.now() - Date.parse(since)) / 1000)}) · event ${found.event}`),
     found.causes.length
       ? el("ul.causes.plain", {}, found.causes.map((one) => el("li", {},
           el("div.row", {}, badge(one.state, words(one.cause)), el("strong", {}, one.meaning)),
           el("dl.facts", {}, el("dt", {}, "Evidence"), el("dd", {}, one.evidence_words || "–"),
             one.since && [el("dt", {}, "Seen since"), el("dd", {}, time(one.since, day))],
             el("dt", {}, "What to do"), el("dd", {}, one.cure)))))
-      : el("p.quiet", {}, found.state === "good" ? "Nothing is the matter with it." : found.state === "off" ? "It is switched off in the settings (array.mask); it is measured all the same." : "Nothing was found so far."),
+      : el("p.quiet", {}, found.state === "good" ? "No faults." : found.state === "off" ? "Switched off in the settings (array.mask); it is measured all the same." : "Not enough sound yet to say."),
   ];
 }
 
@@ -127,7 +127,7 @@ function past(found, begin, end) {
     curve(level, begin, end, { low: QUIETEST_DBFS, high: 0, unit: "dBFS", name: levels.length ? `Level: from ${Math.min(...levels).toFixed(0)} to ${Math.max(...levels).toFixed(0)} dBFS on average` : "Level: nothing was heard" }),
     timeAxis(begin, end),
     el("h3", {}, "Weight in decisions"),
-    curve(weight, begin, end, { low: 0, high: 1, unit: "", name: "Weight: 1 is believed fully, 0 not at all" }), timeAxis(begin, end),
+    curve(weight, begin, end, { low: 0, high: 1, unit: "", name: "Weight: 1 counts fully, 0 not at all" }), timeAxis(begin, end),
     faults(found),
   ];
 }
@@ -143,7 +143,7 @@ function shares(bins, ms) {
 }
 
 function faults(found) {
-  if (!found.faults.length) return el("p.quiet", {}, "Nothing was the matter with it in this time.");
+  if (!found.faults.length) return el("p.quiet", {}, "No faults in this time.");
   return el("details", { open: found.faults.length <= 12 }, el("summary", {}, found.more_faults ? `${found.faults.length} and more faults` : counted(found.faults.length, "fault")),
     el("ul.faults.plain", {}, found.faults.map((one) => el("li", {},
       el("strong", {}, words(one.cause)), `: ${one.meaning} · `, time(one.begin, day), " · ",

@@ -62,7 +62,7 @@ function change(found) {
       ? el("p", {}, "These are from ", el("code", {}, found.file), ", and defaults where that says nothing. Edit the file, then let the daemon read it again:")
       : el("p", {}, "No file was given: these are defaults. Write one, and start the daemon with ", el("code", {}, "gemmed run --config gemmed.toml"), ". After a change let it read the file again:"),
     el("pre", {}, `systemctl reload gemmed${found.pid ? `\nkill -HUP ${found.pid}` : ""}`),
-    el("p.quiet", {}, "A file that cannot be used changes nothing: the daemon says why in the news, and goes on as before. Secrets are never shown here."),
+    el("p.quiet", {}, "A file that cannot be used changes nothing: Activity says why, and the daemon goes on as before. Secrets are never shown here."),
     el("div.row", {}, copy, told), box);
 }
 

@@ -1,7 +1,8 @@
-// Everything on one axis of time: what was decided, how the sensors were, and when nobody can know.
+// Everything on one axis of time: passages, decisions, states of the sensors, and when nothing can be known.
 
 import { get } from "../api.js";
 import { iso, span } from "../axis.js";
+import { colorOf } from "../class-colors.js";
 import { clock, el, empty, failed, loading, replace, words } from "../dom.js";
 import * as live from "../live.js";
 import { draw, itemsOf, rowsOf, same } from "../timeline-chart.js";
@@ -10,6 +11,8 @@ import { details, sentence, told, when } from "../timeline-details.js";
 
 const RANGES = [["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800], ["30 d", 2592000]];
 const SHORTEST = 20;
+const ZOOMED = 601; // shorter views show every segment
+const FIRST = 3600;
 const LONGEST = 200 * 86400;
 const FINE = [86400, 32 * 86400];
 const PIXELS_PER_BIN = 4;
@@ -23,7 +26,7 @@ const HELP = "Keys: + and − zoom, arrows left and right move, Home and End go 
 export async function show(root) {
   const chosenRange = new URLSearchParams(location.search);
   const state = {
-    data: null, loadedAt: 0, asked: 0, follow: true, list: false, chosen: null, row: 0, connection: "connecting", rateHz: 16000,
+    data: null, loadedAt: 0, asked: 0, follow: true, grows: false, list: false, chosen: null, row: 0, connection: "connecting", rateHz: 16000,
     view: { begin: 0, end: 0 }, heardAt: null,
   };
   const parts = frame();
@@ -53,7 +56,7 @@ export async function show(root) {
       live.since(answer.last_id).forEach((event) => take(state.data, event));
       state.loadedAt = performance.now();
       parts.failure.replaceChildren();
-      replace(parts.legend, legend(state.data.classes));
+      if (state.grows) fit();
       render();
     } catch (error) {
       if (mine !== state.asked) return;
@@ -79,7 +82,19 @@ export async function show(root) {
     return inside && ratio < 4;
   }
 
+  const isZoomed = () => state.view.end - state.view.begin <= ZOOMED;
+  const rows = () => rowsOf(state.data, isZoomed());
+
+  /** A new array is shown from its beginning; an older one for the last hour. */
+  function fit() {
+    const end = now();
+    const begin = Math.max(state.data.known_since ?? 0, end - FIRST);
+    state.view = { begin: Math.min(begin, end - SHORTEST), end };
+    if (!isCovered()) settle();
+  }
+
   function look(begin, end, { follow = false } = {}) {
+    state.grows = false;
     const length = Math.min(Math.max(end - begin, SHORTEST), LONGEST);
     const middle = (begin + end) / 2;
     state.view = follow ? { begin: end - length, end } : { begin: middle - length / 2, end: middle + length / 2 };
@@ -122,6 +137,11 @@ export async function show(root) {
   }
 
   function describe() {
+    const key = state.data && `${state.data.classes} ${isZoomed()}`;
+    if (key && parts.legend.dataset.key !== key) {
+      parts.legend.dataset.key = key;
+      replace(parts.legend, legend(state.data, isZoomed()));
+    }
     const { begin, end } = state.view;
     parts.range.textContent = span(begin, end);
     parts.now.setAttribute("aria-pressed", String(state.follow));
@@ -131,7 +151,7 @@ export async function show(root) {
 
   let current = null;
   function drawn() {
-    current = draw(state.data, { ...state.view, width: size(), until: now(), chosen: state.chosen });
+    current = draw(state.data, { ...state.view, width: size(), until: now(), chosen: state.chosen, zoomed: isZoomed() });
     const focused = document.activeElement === parts.canvas;
     parts.canvas.replaceChildren(current.drawing);
     if (!parts.canvas.isConnected) replace(parts.chart, parts.canvas);
@@ -140,27 +160,27 @@ export async function show(root) {
 
   function listed() {
     const { begin, end } = state.view;
-    const all = rowsOf(state.data).flatMap((row) => itemsOf(state.data, row, now()))
+    const all = rows().flatMap((row) => itemsOf(state.data, row, now()))
       .filter((item) => item.end >= begin && item.begin <= end && isNews(item))
       .sort((one, other) => other.begin - one.begin);
-    const rows = all.slice(0, MOST_LISTED).map((item) => {
-      const [title, why] = told(item);
+    const lines = all.slice(0, MOST_LISTED).map((item) => {
+      const [title, why] = told(item, state.data);
       return el("tr", {},
         el("td.number", {}, when(item)), el("td", {}, item.row.title), el("td", {}, title), el("td", {}, why),
         el("td", {}, el("button", { type: "button", "aria-label": `Details of ${title} at ${clock(iso(item.begin))}`, onclick: (event) => open(item, event.currentTarget) }, "Details")));
     });
-    const more = all.length > rows.length ? ` The newest ${rows.length} of ${all.length}: zoom in to see the others.` : "";
+    const more = all.length > lines.length ? ` The newest ${lines.length} of ${all.length}: zoom in to see the others.` : "";
     replace(parts.chart, el("div.scroll", { tabIndex: 0, role: "region", "aria-label": "List of what happened" }, el("table", {},
       el("caption", {}, `What happened ${span(begin, end)}, the newest first; counts of decisions are per ${state.data.tally.bin_seconds} s.${more}`),
       el("thead", {}, el("tr", {}, ["When", "Row", "What", "Why", ""].map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, rows.length ? rows : el("tr", {}, el("td", { colSpan: 5 }, "Nothing but sound and decisions: nothing was wrong, and nothing is missing."))))));
+      el("tbody", {}, lines.length ? lines : el("tr", {}, el("td", { colSpan: 5 }, "Only sound and decisions: no passages, no faults, no gaps."))))));
   }
 
   let opener = null;
   function open(item, from = parts.canvas, { focus = true } = {}) {
     state.chosen = item;
     opener = from;
-    const { panel, heading } = details(item, { nSensors: state.data.sensors.length, rateHz: state.rateHz, close });
+    const { panel, heading } = details(item, { data: state.data, rateHz: state.rateHz, close });
     replace(parts.side, panel);
     parts.page.classList.add("with-details");
     render();
@@ -174,7 +194,7 @@ export async function show(root) {
   }
   function choose(item) {
     state.chosen = item;
-    parts.spoken.textContent = sentence(item);
+    parts.spoken.textContent = sentence(item, state.data);
     const { begin, end } = state.view;
     if (item.begin < begin || item.begin > end) look(item.begin - (end - begin) / 2, item.begin + (end - begin) / 2);
     else render();
@@ -182,15 +202,15 @@ export async function show(root) {
 
   /** Another row: what is in its middle is chosen, if there is anything. */
   function toRow(step) {
-    const rows = rowsOf(state.data);
-    state.row = (state.row + step + rows.length) % rows.length;
+    const all = rows();
+    state.row = (state.row + step + all.length) % all.length;
     const { begin, end } = state.view;
-    const items = itemsOf(state.data, rows[state.row], now()).filter((item) => item.end >= begin && item.begin <= end);
+    const items = itemsOf(state.data, all[state.row], now()).filter((item) => item.end >= begin && item.begin <= end);
     if (items.length) choose(items.at(-1));
-    else parts.spoken.textContent = `${rows[state.row].title}: nothing here`;
+    else parts.spoken.textContent = `${all[state.row].title}: nothing here`;
   }
   function toItem(step) {
-    const row = rowsOf(state.data)[state.row];
+    const row = rows()[state.row] ?? rows()[0];
     const { begin, end } = state.view;
     const items = itemsOf(state.data, row, now()).filter((item) => item.end >= begin && item.begin <= end);
     const place = state.chosen ? items.findIndex((item) => same(item, state.chosen)) : -1;
@@ -228,12 +248,12 @@ export async function show(root) {
     // Looked up when it is touched: the drawing may be another one when it is let go.
     touched: (target) => current?.items.get(target.closest?.(".item")),
     click: (item) => {
-      state.row = Math.max(0, rowsOf(state.data).findIndex((row) => row.key === item.row.key));
+      state.row = Math.max(0, rows().findIndex((row) => row.key === item.row.key));
       open(item, parts.canvas, { focus: false });
     },
     hover: (target) => {
       const item = current?.items.get(target.closest?.(".item"));
-      parts.hint.textContent = item ? sentence(item) : "";
+      parts.hint.textContent = item ? sentence(item, state.data) : "";
     },
   });
 
@@ -266,7 +286,8 @@ export async function show(root) {
   const stepping = setInterval(() => {
     if (!state.data || document.hidden || !state.follow || state.connection !== "live") return;
     const length = state.view.end - state.view.begin;
-    state.view = { begin: now() - length, end: now() };
+    if (state.grows) fit();
+    else state.view = { begin: now() - length, end: now() };
     // A list that moves under the reader's eyes cannot be read.
     if (!state.list) render();
     else describe();
@@ -277,7 +298,10 @@ export async function show(root) {
 
   const asked = Date.parse(chosenRange.get("at") ?? "") / 1000;
   if (Number.isFinite(asked)) look(asked - 300, asked + 300);
-  else look(Date.now() / 1000 - 3600, Date.now() / 1000, { follow: true });
+  else {
+    look(Date.now() / 1000 - FIRST, Date.now() / 1000, { follow: true });
+    state.grows = true;
+  }
   return () => {
     stops.forEach((stop) => stop());
     clearInterval(stepping);
@@ -311,7 +335,7 @@ function frame() {
     chart: el("div.chart.card", {}, loading("the timeline")),
     side: el("div.side"),
     failure: el("div"),
-    legend: el("ul.plain.legend", { "aria-label": "Legend" }, legend()),
+    legend: el("ul.plain.legend", { "aria-label": "Legend" }),
     hint: el("p.hint", { "aria-hidden": "true" }),
     uncounted: el("p.note.degraded", { hidden: true }),
     spoken: el("p.unseen", { id: "timeline-spoken", "aria-live": "polite" }),
@@ -331,14 +355,19 @@ function frame() {
 
 const LEGEND = [
   ["heard", "heard"], ["gap", "sound missing"], ["waiting", "no sound came"], ["not_listening", "not listening: nothing ran"],
-  ["side-0", "first class (up)"], ["side-1", "second class (down)"], ["undecided", "undecided"],
+  ["undecided", "no class"],
   ["good", "good (low)"], ["degraded", "degraded (half)"], ["bad", "bad (full)"], ["masked", "masked"], ["refusal", "refused (from the top)"],
   ["sound-kept", "sound kept"], ["sound-removed", "sound no longer kept"], ["event_noticed", "◆ event"], ["fault_suspected", "▲ fault"],
 ];
-const legend = (classes = []) => {
-  const named = { "side-0": classes[0] && `${words(classes[0])} (up)`, "side-1": classes[1] && `${classes.slice(1).map(words).join(", ")} (down)` };
-  return LEGEND.map(([kind, text]) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), named[kind] ?? text));
-};
+function legend({ classes, names }, zoomed) {
+  const entry = (kind, text) => el("li", {}, el("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text);
+  const ofClass = classes.map((label, n) => {
+    const made = entry("", `${names[label] ?? words(label)}${zoomed ? ` (${n ? "below" : "above"} the line)` : ""}`);
+    made.firstChild.style.background = `var(${colorOf(label, classes)})`;
+    return made;
+  });
+  return [...ofClass, ...LEGEND.map(([kind, text]) => entry(kind, text))];
+}
 
 /** Dragging, pinching and clicking with whatever points. */
 function pointers(canvas, { drag, pinch, touched, click, hover }) {
