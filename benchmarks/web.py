@@ -1,11 +1,13 @@
 """Fifty open pages: what they cost the process that serves them, and whether the daemon decides later because of them.
 
-    python -m benchmarks.web [--pages 50] [--seconds 30] [--rounds 3]
+    python -m benchmarks.web [--pages 50] [--seconds 30] [--rounds 3] [--only pages|history]
 
 A real `gemmed run` hears four sensors at 16 kHz at real time. In turns nobody looks, so many pages are connected as a
 browser connects them (one stream of server-sent events each, with the live spectrogram), and, for comparison, as many
 clients ask for the status once a second, each over a kept connection. Latency is that of `benchmarks.daemon`: from the
 chunk with the last sample of a segment to its decision, stored.
+
+Then a month of 10,000 passages and 5 million decisions is built, and the page History opened by a fresh server.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -25,8 +26,10 @@ from typing import Any
 
 from benchmarks.daemon import RATE, SITE, Daemon, at_real_time, cpu_seconds, learn, sound
 from benchmarks.report import finish, show
+from benchmarks.web_history import history, wait_for
 
 _WARM_UP_SECONDS = 10.0
+_PASSAGES = 10_000
 NOBODY, PAGES, POLLING = "nobody looks", "pages", "polling"
 
 
@@ -35,6 +38,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30.0, help="of every turn")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("pages", "history"))
+    parser.add_argument("--decisions", type=int, default=5_000_000, help="in the month of history")
     parser.add_argument("--look", nargs=2, metavar=("HOW", "PORT"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.look:
@@ -42,7 +47,14 @@ def main() -> None:
             asyncio.run(look(chosen.look[0], int(chosen.look[1]), chosen.pages))
         return
     with tempfile.TemporaryDirectory(prefix="gemmed-web-") as directory:
-        finish(measured(Path(directory), chosen))
+        figures: dict[str, Any] = {}
+        if chosen.only != "history":
+            figures |= measured(Path(directory), chosen)
+        if chosen.only != "pages":
+            figures |= history(
+                Path(directory), free_port(), passages=_PASSAGES, decisions=chosen.decisions, rounds=chosen.rounds
+            )
+        finish(figures)
 
 
 async def look(how: str, port: int, pages: int) -> None:
@@ -101,14 +113,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_for(port: int) -> None:
-    for _ in range(100):
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/status", timeout=5):
-            return
-        time.sleep(0.1)
-    raise SystemExit("the dashboard did not open within 10 s")
 
 
 def child_of(pid: int) -> int:

@@ -45,7 +45,7 @@ settings=$root/etc/gemmed/gemmed.toml
 unit=$root/etc/systemd/system/gemmed.service
 sysusers=$root/etc/sysusers.d/gemmed.conf
 command=$root/usr/local/bin/gemmed
-fleet_units="gemmed-broker.service gemmed-fleet.service gemmed-publish.service gemmed-scheduler.service gemmed-worker@.service"
+fleet_units="gemmed-broker.service gemmed-fleet.service gemmed-notify.service gemmed-publish.service gemmed-scheduler.service gemmed-worker@.service"
 # Once a machine of a fleet, always one: an upgrade must not leave half of it behind.
 [ ! -e "${unit%/*}/gemmed-publish.service" ] || fleet=yes
 
@@ -57,7 +57,7 @@ remove() {
     [ ! -e "$unit" ] || systemctl_here disable --now gemmed
     if [ -n "$fleet" ]; then
         systemctl_here stop 'gemmed-worker@*'
-        systemctl_here disable --now gemmed-broker gemmed-fleet gemmed-publish gemmed-scheduler gemmed-worker@.service
+        systemctl_here disable --now gemmed-broker gemmed-fleet gemmed-notify gemmed-publish gemmed-scheduler gemmed-worker@.service
         for name in $fleet_units; do rm -f "${unit%/*}/$name"; done
     fi
     rm -f "$unit" "$sysusers" "$command"
@@ -105,7 +105,7 @@ install_program() {
     make_wheel
     wheel=$(echo "$scratch"/*.whl)
     say "installing $(basename "$wheel") into $opt"
-    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live,mqtt,web${fleet:+,fleet}] @ file://$wheel"
+    "$opt/bin/python" -m pip install --quiet --constraint "$here/../constraints.txt" "gemmed[live,mqtt,notify,web${fleet:+,fleet}] @ file://$wheel"
     # The same version may come from a newer checkout.
     "$opt/bin/python" -m pip install --quiet --no-deps --force-reinstall "$wheel"
 }
@@ -143,5 +143,5 @@ install_program
 install_service
 systemctl_here daemon-reload
 systemctl_here try-restart gemmed
-[ -z "$fleet" ] || systemctl_here try-restart gemmed-fleet gemmed-publish gemmed-scheduler 'gemmed-worker@*'
+[ -z "$fleet" ] || systemctl_here try-restart gemmed-fleet gemmed-notify gemmed-publish gemmed-scheduler 'gemmed-worker@*'
 say "done; look at $settings, then: systemctl enable --now gemmed"

@@ -657,7 +657,7 @@ def entries(unit: Path, section: str) -> dict[str, str]:
 
 
 def test_every_unit_is_there():
-    names = {"publish", "broker", "scheduler", "worker@", "fleet"}
+    names = {"publish", "broker", "scheduler", "worker@", "fleet", "notify"}
     assert {unit.name for unit in UNITS} == {f"gemmed-{name}.service" for name in names}
 
 
@@ -779,15 +779,19 @@ def test_only_the_broker_is_reached_from_outside():
     assert {name for name, service in SERVICES.items() if "ports" in service} == {"broker"}
     assert SERVICES["broker"]["ports"] == ["${GEMMED_BROKER_PORT:-4222}:4222"]
     assert COMPOSE["networks"]["inside"] == {"internal": True}
-    assert {name for name, service in SERVICES.items() if "outside" in service.get("networks", [])} == {"broker"}
+    assert {name for name, service in SERVICES.items() if "outside" in service.get("networks", [])} == {
+        "broker", "notify",  # which calls the services that notify people
+    }  # fmt: skip
 
 
 def test_files_are_mounted_that_exist_to_be_read(etc):
     """And to be read only; the authorities' own keys are not among them."""
     for name, service in SERVICES.items():
         for volume in service["volumes"]:
-            if volume == "broker:/var/lib/gemmed-broker":
-                assert name in ("broker", "volume")
+            if isinstance(volume, str):
+                own, _, _ = volume.partition(":")
+                assert volume == f"{own}:/var/lib/gemmed-{own}"
+                assert name in (own, "volume")
                 continue
             place = volume["source"].removeprefix("${GEMMED_ETC:-/etc/gemmed}/")
             assert (etc / place).is_dir() if place == "model" else (etc / place).is_file(), place
@@ -796,7 +800,7 @@ def test_files_are_mounted_that_exist_to_be_read(etc):
             assert (volume["type"], volume["read_only"]) == ("bind", True)
             assert volume["bind"] == {"create_host_path": False}
             assert not place.endswith("ca.key")
-    assert COMPOSE["volumes"] == {"broker": {}}
+    assert COMPOSE["volumes"] == {"broker": {}, "notify": {}}
     assert SERVICES["broker"]["environment"]["JETSTREAM_DATA"] == "/var/lib/gemmed-broker"
 
 
@@ -808,9 +812,10 @@ def test_commands_use_only_what_is_mounted():
         assert used <= mounted, name
     settings = tomllib.loads((FLEET / "fleet.toml").read_text())
     # Workers are told all else; but what is secret, or tells who the broker is, they have as files of their own.
-    for name, told in {"worker": settings["broker"], "dispatcher": settings}.items():
-        mounted = {volume["target"] for volume in SERVICES[name]["volumes"]}
-        assert paths_in(told) <= mounted, name
+    for name, told in {"worker": settings["broker"], "dispatcher": settings, "notify": settings}.items():
+        mounted = {volume["target"] for volume in SERVICES[name]["volumes"] if isinstance(volume, dict)}
+        needed = paths_in(told) - (paths_in(settings["fleet"]) if name == "notify" else set())
+        assert needed <= mounted, name
 
 
 def paths_in(settings: object) -> set[str]:
@@ -821,7 +826,7 @@ def paths_in(settings: object) -> set[str]:
     return {settings} if isinstance(settings, str) and settings.startswith("/") else set()
 
 
-@pytest.mark.parametrize("name", ["scheduler", "worker", "dispatcher"])
+@pytest.mark.parametrize("name", ["scheduler", "worker", "dispatcher", "notify"])
 def test_containers_are_started_as_the_units_are(name):
     """With all options of theirs, but for those that tell processes of one machine apart."""
     unit = {"worker": "worker@", "dispatcher": "fleet"}.get(name, name)
