@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "pipeline").rglob("*.py"))
-HEAVY = {"numpy", "scipy", "sklearn", "numba", "librosa", "soundfile", "river", "matplotlib", "cvxpy", "rich"}
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "librosa", "soundfile", "river", "matplotlib", "cvxpy", "rich", "ducc0"}
 DOORS = {
     "matplotlib": {"plotting.py"},
     "cvxpy": {"learners/rod.py"},
@@ -24,6 +24,8 @@ DOORS = {
     "apprise": {"sinks/messages.py"},
     "nats": {"jetstream.py"},
     "dask": {"dask_engine.py"},
+    "ducc0": {"transforms.py"},
+    "orjson": {"sinks/jsonl.py"},
     "distributed": {"dask_engine.py"},
 }
 # What each part of the package may import of the others; the command line may import all of them.
@@ -35,7 +37,8 @@ MAY_IMPORT = {
     "notifications": {"passages"},
     "protocols": set(),
     "grid": {"errors"},
-    "views": {"events", "grid"},
+    "transforms": set(),
+    "views": {"events", "grid", "transforms"},
     "digests": set(),
     "threads": set(),
     "snapshots": {"conditions", "errors", "events", "grid"},
@@ -46,7 +49,7 @@ MAY_IMPORT = {
     "jetstream": {"errors"},
     "dask_engine": {"errors", "threads", "workers"},
     "learners": {"threads"},
-    "health": {"conditions", "errors", "events", "snapshots"},
+    "health": {"conditions", "errors", "events", "snapshots", "transforms"},
     "stages": {
         "conditions",
         "digests",
@@ -58,6 +61,7 @@ MAY_IMPORT = {
         "protocols",
         "snapshots",
         "threads",
+        "transforms",
         "views",
     },
     "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
