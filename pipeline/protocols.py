@@ -1,4 +1,4 @@
-"""The three abstractions of the pipeline."""
+"""The abstractions of the pipeline."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ class Stage(Protocol):
     def remembers(self) -> tuple[str, ...]: ...
     def push(self, item: Any, /) -> list[object]: ...
     def flush(self) -> list[object]: ...
+
+
+class BatchStage(Stage, Protocol):
+    """A stage that takes many facts at once for less than one by one, with the same results; strangers pass it."""
+
+    def push_all(self, items: list[object], /) -> list[object]: ...
 
 
 class Observer(Protocol):

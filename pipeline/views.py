@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.events import Numbers, Samples
 from pipeline.grid import Grid
+from pipeline.transforms import rfft
 
 N_COEFFICIENTS = 13
 TWO_VIEWS, PAPER = FEATURES = ("views", "paper")
@@ -31,28 +32,34 @@ class Summary:
         n_frames, frames_per_second = grid.segment_frames, 1 / grid.hop_seconds
         # Fine enough for a bin in every band below half the frame rate.
         self._n_fft = 1 << ceil(np.log2(max(n_frames, frames_per_second, 2)))
-        self._taper = np.hanning(n_frames) if n_frames > 2 else np.ones(n_frames)
+        taper = np.hanning(n_frames) if n_frames > 2 else np.ones(n_frames)
+        self._taper, self._power = taper.astype(np.float32), float(np.sum(taper**2))
         frequencies = np.fft.rfftfreq(self._n_fft, grid.hop_seconds)
-        pools = [(low <= frequencies) & (frequencies < high) for low, high in MODULATION_BANDS_HZ]
-        self._bands_hz = [band for band, pool in zip(MODULATION_BANDS_HZ, pools, strict=True) if pool.any()]
-        used = [pool / pool.sum() for pool in pools if pool.any()]
-        highest = int(np.flatnonzero(np.any(used, axis=0))[-1]) + 1 if used else 0
-        self._pooling = np.array(used).reshape(len(used), -1).T[:highest] / np.sum(self._taper**2)
+        bins = [slice(*np.searchsorted(frequencies, band).tolist()) for band in MODULATION_BANDS_HZ]
+        self._bands_hz = [band for band, own in zip(MODULATION_BANDS_HZ, bins, strict=True) if own.start < own.stop]
+        self._bins = [own for own in bins if own.start < own.stop]
         self._n_coefficients = n_coefficients
 
     def __call__(self, values: Samples) -> Samples:
-        """(sensors, frames, coefficients) → (sensors, values)."""
-        from scipy.fft import rfft
-
+        """(sensors, frames, coefficients) → (sensors, values); the sensors may be those of many segments."""
         courses = np.ascontiguousarray(values.swapaxes(1, 2), np.float64)  # (sensors, coefficients, frames)
         mean = courses.mean(axis=2)
         about = courses - mean[:, :, None]
-        spectrum = rfft(about * self._taper, self._n_fft)
-        power = (spectrum.real**2 + spectrum.imag**2)[:, :, : len(self._pooling)]
-        bands = np.log(_MODULATION_FLOOR + power @ self._pooling)
-        parts = (mean, np.sqrt(np.mean(about**2, axis=2)), bands.reshape(len(values), -1))
-        summary: Samples = np.concatenate(parts, axis=1).astype(np.float32)
+        deviation = np.sqrt(np.mean(about**2, axis=2))
+        modulation = self._modulation(about).reshape(len(values), -1)
+        summary: Samples = np.concatenate((mean, deviation, modulation), axis=1).astype(np.float32)
         return summary
+
+    def _modulation(self, about: Numbers) -> Numbers:
+        """Return the logarithm of the mean power in each band, (sensors, coefficients, bands)."""
+        padded = np.zeros((*about.shape[:2], self._n_fft), np.float32)
+        np.multiply(about, self._taper, out=padded[:, :, : about.shape[2]], casting="same_kind")
+        spectrum = rfft(padded)
+        power = spectrum.real**2 + spectrum.imag**2
+        # Not by a matrix product, whose rounding depends on the number of rows.
+        means = [power[:, :, own].mean(axis=2) for own in self._bins]
+        bands = np.stack(means, axis=2) if means else np.empty((*about.shape[:2], 0))
+        return np.asarray(np.log(_MODULATION_FLOOR + bands.astype(np.float64) / self._power))
 
     @property
     def parts(self) -> list[SummaryValue]:

@@ -25,7 +25,6 @@ DOORS = {
     "nats": {"jetstream.py"},
     "dask": {"dask_engine.py"},
     "ducc0": {"transforms.py"},
-    "orjson": {"sinks/jsonl.py"},
     "distributed": {"dask_engine.py"},
 }
 # What each part of the package may import of the others; the command line may import all of them.
@@ -37,6 +36,7 @@ MAY_IMPORT = {
     "notifications": {"passages"},
     "protocols": set(),
     "grid": {"errors"},
+    "exact": set(),
     "transforms": set(),
     "views": {"events", "grid", "transforms"},
     "digests": set(),
@@ -48,13 +48,14 @@ MAY_IMPORT = {
     "wire": {"errors", "events"},
     "jetstream": {"errors"},
     "dask_engine": {"errors", "threads", "workers"},
-    "learners": {"threads"},
+    "learners": {"exact", "threads"},
     "health": {"conditions", "errors", "events", "snapshots", "transforms"},
     "stages": {
         "conditions",
         "digests",
         "errors",
         "events",
+        "exact",
         "grid",
         "health",
         "passages",

@@ -6,18 +6,18 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import erfc, log, log1p, sqrt
+from math import erfc, log1p, sqrt
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
-from pipeline.learners._consistency import N_NEIGHBORS, mean_distances
+from pipeline.learners._consistency import mean_distances
+from pipeline.learners.nearest import NEAREST, Nearest
 
 FEWEST_SEGMENTS = 20
 """Fewer segments with a weight above one half are no reference."""
-_NEAREST = 1e-12
 _LARGEST = 1e300
 _STORED = ("features", "distances", "groups")
 
@@ -48,14 +48,12 @@ class ArrayReference:
         """Sensors that have a reference."""
         return np.asarray(np.isfinite(self.distances).any(axis=0))
 
-    def measured(self, x: Floats | Singles, present: Flags) -> Floats:
-        """Log mean distance of one segment (sensors, features) to its nearest references; NaN without any."""
-        found = np.full(len(x), np.nan)
-        with np.errstate(over="ignore", invalid="ignore"):  # too far for single precision is infinitely far
-            x = np.asarray(x, np.float32)
-            for s in np.flatnonzero(present & self.ready).tolist():
-                found[s] = log_mean_nearest(x[s], self.features[s], self._penalties[s])
-        return found
+    def measured(self, X: Floats | Singles, present: Flags) -> Floats:
+        """Return the log mean distance of segments to their nearest references, (segments, sensors).
+
+        From features (segments, sensors, features) and which sensors are present; NaN without any.
+        """
+        return np.where(present & self.ready, self._nearest.log_means(queries_of(X, present)).T, np.nan)
 
     def p_values(self, measured: Floats) -> Floats:
         """By rank among the reference, the new segment included, and by recording; NaN without a reference."""
@@ -88,8 +86,8 @@ class ArrayReference:
         return cls(features, distances, groups)
 
     @cached_property
-    def _penalties(self) -> Singles:
-        return penalties(self.distances.T)
+    def _nearest(self) -> Nearest:
+        return Nearest(self.features, np.isfinite(self.distances.T))
 
     @cached_property
     def _sorted(self) -> list[list[float]]:
@@ -143,30 +141,19 @@ def by_recording(p_value: float, tail: float, n_segments: int, n_recordings: int
     return max(p_value, min(bound, tail))
 
 
-def penalties(distances: Floats) -> Singles:
-    """Added to squared distances: 0 for references, infinite for all others."""
-    return np.ascontiguousarray(np.where(np.isfinite(distances), 0.0, np.inf), np.float32)
-
-
 def p_value(ordered: list[float], value: float) -> float:
     """Share of all, the new one included, that are at least as large."""
     return (1 + len(ordered) - bisect_left(ordered, value)) / (len(ordered) + 1)
 
 
+def queries_of(X: Floats | Singles, present: Flags) -> Singles:
+    """Return features (segments, sensors, features) as queries (sensors, segments, features), 0 where absent."""
+    with np.errstate(over="ignore"):  # too far for single precision is infinitely far
+        return np.where(present[:, :, None], X, 0).astype(np.float32).swapaxes(0, 1)
+
+
 def log_distances(points: Floats, used: Flags, groups: Integers) -> Floats:
     """Of each used point to the nearest used ones of other recordings."""
     distances = mean_distances(points[used], groups[used], points[used], groups[used])
-    logs: Floats = np.log(np.maximum(distances, _NEAREST))
+    logs: Floats = np.log(np.maximum(distances, NEAREST))
     return logs
-
-
-def log_mean_nearest(x: Singles, points: Singles, penalty: Singles) -> float:
-    """Logarithm of the mean distance to the nearest columns of `points` that are finitely far."""
-    differences = np.subtract(points, x[:, None], order="C")
-    # A sum over rows adds one after the other, so the order of features, not the processor, decides how it is rounded.
-    squares = np.add.reduce(np.square(differences, out=differences), axis=0)
-    squares += penalty
-    nearest = np.sort(np.partition(squares, min(N_NEIGHBORS, len(squares)) - 1)[:N_NEIGHBORS])
-    roots = np.sqrt(nearest[nearest < np.inf]).astype(np.float64)
-    mean = float(np.cumsum(roots)[-1]) / len(roots) if len(roots) else np.inf
-    return log(max(mean, _NEAREST))

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.exact import on_grid
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
 from pipeline.learners.array_reference import (
@@ -19,10 +20,10 @@ from pipeline.learners.array_reference import (
     Spread,
     by_recording,
     log_distances,
-    log_mean_nearest,
     p_value,
-    penalties,
+    queries_of,
 )
+from pipeline.learners.nearest import Nearest
 
 _REFUSED, _RAREST = 0.01, 4
 """A sensor whose p-value is no larger is not asked about others; nor one of the few lowest that there can be."""
@@ -45,6 +46,17 @@ class SensorPValues:
     """Of the smaller of the two."""
     agree: Flags
     """(sensors, sensors): pairs of which each, or one, is what the other lets expect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """How far one segment lies from the reference, whichever sensors are masked."""
+
+    own: Floats
+    """(sensors,): log d(x_s)."""
+    ratios: Floats
+    """(sensors, partners): r_s|k, infinite where a pair has no reference or was not compared."""
+    compared: bool
 
 
 @dataclass(frozen=True)
@@ -128,14 +140,33 @@ class ArrayScreen:
 
         `novelty` are its distances in the summary view, (sensors,).
         """
-        judged, asked, own, ratios = self._measured(x, present, partners)
-        novelty = np.full(len(own), np.nan) if novelty is None else novelty
+        (distances,) = self.distances(x[None], present[None], np.ones(1, np.bool_))
+        return self.ranked(distances, present, partners, np.full(len(x), np.nan) if novelty is None else novelty)
+
+    def distances(self, X: Floats | Singles, present: Flags, compared: Flags) -> list[Distances]:
+        """Measure segments (segments, sensors, features); sensors are compared with each other where `compared`."""
+        queries = queries_of(X, present)
+        own, ratios = self._own.log_means(queries).T, np.full((len(X), *self._paired.shape), np.inf)
+        first, second = self._pairs
+        among = np.flatnonzero(compared)
+        if len(among) and len(first):
+            left = self._nearest_left.log_means(self._left(queries[:, among]))
+            with np.errstate(invalid="ignore"):  # both may be infinite
+                ratios[among[:, None], first, second] = left.T - own[among][:, first]
+        return [Distances(*one) for one in zip(own, ratios, compared.tolist(), strict=True)]
+
+    def ranked(self, distances: Distances, present: Flags, partners: Flags, novelty: Floats) -> SensorPValues:
+        """Return the p-values of one segment; sensors that were not compared have but those of their own sound."""
+        judged, asked, own, ratios = self._asked(distances, present, partners)
+        if not distances.compared:
+            return self._alone(own, novelty, judged, asked)
         of_own, of_others, of_both = self._settled(own, ratios, novelty, judged, asked)[1]
         return SensorPValues(of_own, of_others, of_both, self._agreeing(ratios, asked))
 
     def standing(self, x: Floats, present: Flags, partners: Flags, sensor: int) -> list[tuple[float, Floats]]:
         """A sensor's two measures, each beside those of the reference: log d(x_s), and r_s if it has partners."""
-        judged, asked, own, ratios = self._measured(x, present, partners)
+        (distances,) = self.distances(x[None], present[None], np.ones(1, np.bool_))
+        judged, asked, own, ratios = self._asked(distances, present, partners)
         if not judged[sensor]:
             return []
         asked = self._settled(own, ratios, np.full(len(own), np.nan), judged, asked)[0]
@@ -143,27 +174,54 @@ class ArrayScreen:
         pairs = ((float(own[sensor]), table.own), (_least(ratios, asked)[sensor], table.ratios))
         return [(value, np.array(reference)) for value, reference in pairs if reference]
 
-    def _measured(self, x: Floats | Singles, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
-        """Who is judged, by whom (sensors, partners), log d(x_s), and r_s|k."""
+    def _asked(self, distances: Distances, present: Flags, partners: Flags) -> tuple[Flags, Flags, Floats, Floats]:
+        """Return who is judged, by whom (sensors, partners), log d(x_s), and r_s|k."""
         judged = present & self.ready
         asked = (present & partners) & self._paired & judged[:, None]
-        own, ratios = np.full(len(x), np.nan), np.full((len(x), len(x)), np.inf)
-        own_penalty, pair_penalty = self._penalties
-        with np.errstate(over="ignore", invalid="ignore"):  # too far for single precision is infinitely far
-            x = np.asarray(x, np.float32)
-            for s in np.flatnonzero(judged).tolist():
-                own[s] = log_mean_nearest(x[s], self.features[s], own_penalty[s])
-                left = self._left(x, s)
-                for k in np.flatnonzero(asked[s]).tolist():
-                    ratios[s, k] = log_mean_nearest(left[k], self.residuals[s, k], pair_penalty[s, k]) - own[s]
-        return judged, asked, own, ratios
+        return judged, asked, np.where(judged, distances.own, np.nan), np.where(asked, distances.ratios, np.inf)
 
-    def _left(self, x: Singles, sensor: int) -> Singles:
-        """(partners, features): what is left of a sensor's features once each partner has predicted them."""
-        # Term after term, beginning with the offset: a matrix product would round differently on every processor.
-        terms = np.concatenate([self.offsets[sensor, :, None], self.maps[sensor] * x[:, :, None]], axis=1)
-        left: Singles = (x[sensor] - np.add.reduce(terms, axis=1)).astype(np.float32)
+    def _left(self, queries: Singles) -> Singles:
+        """Return what is left of features (sensors, segments, features) once a partner has predicted them, by pair."""
+        first, second = self._pairs
+        predicted = on_grid(queries)[second] @ self._maps + self.offsets[first, second][:, None]
+        left: Singles = (queries[first] - predicted).astype(np.float32)
         return left
+
+    @cached_property
+    def _pairs(self) -> tuple[Integers, Integers]:
+        """Sensors and their partners, of all pairs that have a reference."""
+        first, second = np.nonzero(self._paired)
+        return first, second
+
+    @cached_property
+    def _maps(self) -> Floats:
+        return on_grid(self.maps[self._pairs].swapaxes(1, 2)).swapaxes(1, 2)
+
+    @cached_property
+    def _own(self) -> Nearest:
+        return Nearest(self.features, np.isfinite(self.own.T))
+
+    @cached_property
+    def _nearest_left(self) -> Nearest:
+        first, second = self._pairs
+        return Nearest(self.residuals[first, second], np.isfinite(self.ratios[:, first, second].T))
+
+    def _alone(self, own: Floats, novelty: Floats, judged: Flags, asked: Flags) -> SensorPValues:
+        """Return p-values of the sensors' own sound, by the distances of those that are like their own past."""
+        found = self._ranked_alone(own, novelty, judged, asked)
+        unlike_itself = found <= self._refused_at
+        if unlike_itself.any():
+            found = self._ranked_alone(own, novelty, judged, asked & ~unlike_itself)
+        return SensorPValues(found, np.full(len(found), np.nan), found, np.zeros(asked.shape, np.bool_))
+
+    def _ranked_alone(self, own: Floats, novelty: Floats, judged: Flags, asked: Flags) -> Floats:
+        far = relative(novelty, asked)
+        return np.array(
+            [
+                self._table(s, asked[s]).unlike_itself(distance, far[s])[0] if is_judged else nan
+                for s, (distance, is_judged) in enumerate(zip(own.tolist(), judged.tolist(), strict=True))
+            ]
+        )
 
     def _settled(
         self, own: Floats, ratios: Floats, novelty: Floats, judged: Flags, asked: Flags
@@ -192,11 +250,11 @@ class ArrayScreen:
     def _agreeing(self, ratios: Floats, asked: Flags) -> Flags:
         agree = np.zeros(asked.shape, np.bool_)
         for s, k in np.argwhere(asked).tolist():
-            agree[s, k] = p_value(self._pairs[s][k], float(ratios[s, k])) > _AGREEING
+            agree[s, k] = p_value(self._ordered_ratios[s][k], float(ratios[s, k])) > _AGREEING
         return agree | agree.T
 
     @cached_property
-    def _pairs(self) -> list[list[list[float]]]:
+    def _ordered_ratios(self) -> list[list[list[float]]]:
         """Ratios of the reference of each pair, sorted."""
         n_sensors = len(self.ready)
         return [[_ordered(self.ratios[:, s, k]) for k in range(n_sensors)] for s in range(n_sensors)]
@@ -234,11 +292,6 @@ class ArrayScreen:
     @cached_property
     def _paired(self) -> Flags:
         return np.asarray(np.isfinite(self.ratios).any(axis=0))
-
-    @cached_property
-    def _penalties(self) -> tuple[Singles, Singles]:
-        """Added to squared distances: segments that are no reference are infinitely far away."""
-        return penalties(self.own.T), penalties(self.ratios.transpose(1, 2, 0))
 
     def _table(self, sensor: int, asked: Flags) -> _Ranks:
         """What is normal with these partners; looked up thereafter."""
@@ -295,19 +348,23 @@ class _Ranks:
         spreads = (Spread.of(own, groups), Spread.of(novelty, groups), Spread.of(least, groups))
         return cls(_ordered(own), _ordered(novelty), _ordered(unlike), _ordered(least), _ordered(smaller), spreads)
 
-    def p_values(self, own: float, ratio: float, novelty: float) -> tuple[float, float, float]:
-        """Own, others and both, each by rank and by recording."""
-        of_own, of_novelty, of_ratio = self.spreads
-        n_recordings = of_own.n_recordings
+    def unlike_itself(self, own: float, novelty: float) -> tuple[float, float, list[float]]:
+        """Return the p-value of the sensor's own sound, the smallest rank it is made of, and the tails of its parts."""
+        of_own, of_novelty, _ = self.spreads
         unlike = p_own = p_value(self.own, own)
         tails = [of_own.tail(own)]
         if self.novelty and novelty == novelty:
             unlike = min(p_own, p_value(self.novelty, novelty))
             p_own = _joint(self.unlike, unlike)
             tails.append(of_novelty.tail(novelty))
-        p_own = by_recording(p_own, _smallest_of(tails), len(self.own), n_recordings)
+        return by_recording(p_own, _smallest_of(tails), len(self.own), of_own.n_recordings), unlike, tails
+
+    def p_values(self, own: float, ratio: float, novelty: float) -> tuple[float, float, float]:
+        """Own, others and both, each by rank and by recording."""
+        p_own, unlike, tails = self.unlike_itself(own, novelty)
         if not self.ratios:
             return p_own, np.nan, p_own
+        of_ratio = self.spreads[2]
         p_others = p_value(self.ratios, ratio)
         both = _joint(self.smaller, min(unlike, p_others))
         tails.append(of_ratio.tail(ratio))

@@ -5,16 +5,19 @@ A process that decides for months loads this and nothing that training needs, ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from math import exp
 
 import numpy as np
 
+from pipeline.exact import exponential, on_grid
 from pipeline.learners._arrays import Floats, Integers
 
 _BLOCK = 2_000
+_TERMS_TOGETHER = 1 << 15
+"""Terms of sums of radial basis functions that are computed at once; they stay in the cache."""
 _LARGEST_LOG_ODDS = 6.0
 """Of a pair of classes, where there are more than two."""
 
@@ -71,8 +74,8 @@ class Discriminant:
         return len(self.coefficients)
 
     def decision(self, X: Floats) -> Floats:
-        if len(X) == 1 and self.kernel.name == "rbf":
-            return np.array([self._rbf_sum(X[0]) + self.offset])
+        if self.kernel.name == "rbf":
+            return self._radial(X)[:, 0]
         out = np.empty(len(X))
         for start in range(0, len(X), _BLOCK):
             block = X[start : start + _BLOCK]
@@ -81,18 +84,9 @@ class Discriminant:
             out[start : start + _BLOCK] = self.kernel(block, self.basis) @ self.coefficients + self.offset
         return out
 
-    def _rbf_sum(self, x: Floats) -> float:
-        """The sum for one sample, as a stream brings them, term after term: the same to the bit on every machine."""
-        differences = self._features - x[:, None]
-        squared = np.add.reduce(np.square(differences, out=differences), axis=0)
-        # numpy's exp is another one on every processor, and its sum another one for every length.
-        values = np.array([exp(exponent) for exponent in (-self.kernel.gamma * squared).tolist()])
-        return float(np.cumsum(self.coefficients * values)[-1]) if len(values) else 0.0
-
     @cached_property
-    def _features(self) -> Floats:
-        """The basis, feature by feature."""
-        return np.ascontiguousarray(self.basis.T)
+    def _radial(self) -> RadialSums:
+        return RadialSums((self,))
 
     def log_odds(self, decision: Floats) -> Floats:
         """Of the second class, calibrated."""
@@ -108,7 +102,7 @@ class Discriminant:
         return np.column_stack([1.0 - positive, positive])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PairwiseDiscriminants:
     """One discriminant for each pair of three or more classes, in the order of `class_pairs`.
 
@@ -125,7 +119,13 @@ class PairwiseDiscriminants:
 
     def decision(self, X: Floats) -> Floats:
         """Return the margins, (n_samples, n_pairs)."""
+        if all(one.kernel.name == "rbf" for one in self.pairs):
+            return self._radial(X)
         return np.column_stack([one.decision(X) for one in self.pairs])
+
+    @cached_property
+    def _radial(self) -> RadialSums:
+        return RadialSums(self.pairs)
 
     def class_log_odds(self, decision: Floats) -> Floats:
         """Return log-odds of each class against the first, (n_samples, n_classes); the first column is 0."""
@@ -136,6 +136,50 @@ class PairwiseDiscriminants:
         """Return the discriminant of two classes, and the factor (1 or -1) that makes it positive for the second."""
         place = class_pairs(self.n_classes).index((min(first, second), max(first, second)))
         return self.pairs[place], 1.0 if first < second else -1.0
+
+
+class RadialSums:
+    """Values of discriminants with radial basis functions, the same to the bit for one sample and for many.
+
+    What they share of their bases is looked at once. Squared distances are exact for features on a grid.
+    """
+
+    def __init__(self, discriminants: Sequence[Discriminant]) -> None:
+        # One without terms has a term of no weight.
+        bases = [one.basis if one.n_terms else np.zeros((1, one.basis.shape[1])) for one in discriminants]
+        weights = [one.coefficients if one.n_terms else np.zeros(1) for one in discriminants]
+        sizes = [len(one) for one in weights]
+        samples, self._places = _shared(bases)
+        self._points = on_grid(samples)
+        self._own = np.einsum("pf,pf->p", self._points, self._points)
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        self._slopes = np.repeat([-one.kernel.gamma for one in discriminants], sizes)
+        self._weights = np.concatenate(weights)
+        self._offsets = np.array([one.offset for one in discriminants])
+
+    def __call__(self, X: Floats) -> Floats:
+        """Shape (n_samples, n_discriminants)."""
+        n_rows = max(1, _TERMS_TOGETHER // len(self._weights))
+        blocks = [self._values(X[start : start + n_rows]) for start in range(0, len(X), n_rows)]
+        return np.concatenate(blocks) if blocks else np.empty((0, len(self._offsets)))
+
+    def _values(self, X: Floats) -> Floats:
+        exponents = self._squared_distances(X)[:, self._places] * self._slopes
+        terms = exponential(exponents) * self._weights
+        return np.add.reduceat(terms, self._starts, axis=1) + self._offsets
+
+    def _squared_distances(self, X: Floats) -> Floats:
+        placed = on_grid(X)
+        own = np.einsum("sf,sf->s", placed, placed)
+        return np.maximum(own[:, None] + self._own - 2 * (placed @ self._points.T), 0)
+
+
+def _shared(bases: Sequence[Floats]) -> tuple[Floats, Integers]:
+    """Return the distinct samples of several bases, and the place among them of each."""
+    if len(bases) == 1:
+        return bases[0], np.arange(len(bases[0]))
+    samples, places = np.unique(np.concatenate(bases), axis=0, return_inverse=True)
+    return samples, places.ravel()
 
 
 Machine = Discriminant | PairwiseDiscriminants

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import singledispatchmethod
 from math import exp, isfinite
 from typing import Any
+
+import orjson
 
 from pipeline.conditions import Pattern
 from pipeline.events import (
@@ -60,7 +63,11 @@ EVENT_TYPES = (
 
 
 def line(event: dict[str, Any]) -> str:
-    """One event as it is written."""
+    """Return one event as it is written, in ASCII whatever names it holds."""
+    with suppress(TypeError):  # lone surrogates, integers of more than 64 bits
+        text = orjson.dumps(event).decode()
+        if text.isascii():
+            return text + "\n"
     return json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
 
 

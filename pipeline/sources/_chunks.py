@@ -28,8 +28,15 @@ class Chunk:
 
 
 def join(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
     samples = np.concatenate([chunk.samples for chunk in chunks], axis=1)
     return Chunk(samples, np.concatenate([chunk.valid for chunk in chunks], axis=1))
+
+
+def whole(samples: Samples) -> Chunk:
+    """Every sample is valid."""
+    return Chunk(samples, np.ones(samples.shape, np.bool_))
 
 
 def screen(samples: Samples) -> Chunk:
@@ -61,8 +68,10 @@ class NonFinite:
     first: str = ""
 
     def add(self, valid: Mask, position: int) -> None:
+        if valid.all():
+            return
         bad = np.argwhere(~valid.T)
-        if len(bad) and not self.count:
+        if not self.count:
             sample, channel = bad[0].tolist()
             self.first = f"sample {position + sample} of channel {channel + 1}"
         self.count += len(bad)

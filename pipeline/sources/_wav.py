@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.errors import SourceError
 from pipeline.events import Samples
@@ -66,8 +67,8 @@ def decode(data: bytes | bytearray, sample_format: str, channels: int) -> Sample
     """Whole frames of interleaved PCM as (channels, time), full scale at 1."""
     values: Samples
     if sample_format == "s16le":
-        values = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(1 << 15)
-    elif sample_format == "s24le":
+        return from_integers(np.frombuffer(data, "<i2").reshape(-1, channels))
+    if sample_format == "s24le":
         wide = np.zeros((len(data) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
         values = wide.view("<i4")[:, 0].astype(np.float32) / np.float32(1 << 31)
@@ -76,6 +77,12 @@ def decode(data: bytes | bytearray, sample_format: str, channels: int) -> Sample
     else:
         values = np.frombuffer(data, "<f4").astype(np.float32)
     return np.ascontiguousarray(values.reshape(-1, channels).T)
+
+
+def from_integers(frames: NDArray[np.int16]) -> Samples:
+    """Return (time, channels) of 16 bits as (channels, time), full scale at 1."""
+    samples = np.empty(frames.shape[::-1], np.float32)
+    return np.multiply(frames.T, np.float32(1 / (1 << 15)), out=samples)
 
 
 def _layout(body: bytes) -> tuple[int, int, str]:

@@ -203,6 +203,9 @@ def _mixed(tracks: dict[int, Track], rate_hz: int, n_sensors: int) -> Iterator[C
     feeds = {row: Feed(track.chunks(rate_hz)) for row, track in tracks.items()}
     while parts := {row: part for row, feed in feeds.items() if (part := feed.take(READ_FRAMES))}:
         n = max(part.n for part in parts.values())
+        if len(parts) == 1 and parts.get(0) and len(parts[0].samples) == n_sensors:
+            yield parts[0]
+            continue
         whole = Chunk(np.zeros((n_sensors, n), np.float32), np.zeros((n_sensors, n), np.bool_))
         for row, part in parts.items():
             rows = slice(row, row + len(part.samples))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pipeline.events import FileHeard, RecordingEnded, RecordingStarted
 from pipeline.protocols import Stage
@@ -45,5 +46,10 @@ class Chain:
 
 def _run(items: list[object], stages: Sequence[Stage]) -> list[object]:
     for stage in stages:
-        items = [out for item in items for out in (stage.push(item) if isinstance(item, stage.accepts) else [item])]
+        push_all = getattr(stage, "push_all", None) or partial(_one_by_one, stage)
+        items = push_all(items)
     return items
+
+
+def _one_by_one(stage: Stage, items: list[object]) -> list[object]:
+    return [out for item in items for out in (stage.push(item) if isinstance(item, stage.accepts) else [item])]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from pipeline.events import Numbers, Screened, Verdicts
+from pipeline.stages.batches import replaced
 
 
 class Machine(Protocol):
@@ -27,15 +28,24 @@ class Classification:
         self._machines, self._n_classes = tuple(machines), n_classes
 
     def push(self, screened: Screened, /) -> list[object]:
-        features = screened.features
-        n_sensors, n_classes = len(self._machines), self._n_classes
-        margins = np.full(n_sensors if n_classes == 2 else (n_sensors, n_classes * (n_classes - 1) // 2), np.nan)
-        log_odds = np.full((n_sensors, n_classes), np.nan)
+        return self.push_all([screened])
+
+    def push_all(self, items: Sequence[object], /) -> list[object]:
+        """Classify all segments at once, sensor by sensor."""
+        return replaced(items, Screened, self._verdicts)
+
+    def _verdicts(self, segments: Sequence[Screened]) -> Iterator[Verdicts]:
+        shape, n_classes = (len(segments), len(self._machines)), self._n_classes
+        margins = np.full(shape if n_classes == 2 else (*shape, n_classes * (n_classes - 1) // 2), np.nan)
+        log_odds = np.full((*shape, n_classes), np.nan)
+        present = np.array([one.features.present for one in segments])
+        summaries = np.array([one.features.summary for one in segments])
         for s, machine in enumerate(self._machines):
-            if machine is not None and features.present[s]:
-                margins[s : s + 1] = machine.decision(features.summary[s : s + 1])
-                log_odds[s : s + 1] = machine.class_log_odds(margins[s : s + 1])
-        return [Verdicts(screened, margins, log_odds)]
+            here = present[:, s]
+            if machine is not None and here.any():
+                margins[here, s] = machine.decision(summaries[here, s])
+                log_odds[here, s] = machine.class_log_odds(margins[here, s])
+        yield from map(Verdicts, segments, margins, log_odds)
 
     def flush(self) -> list[object]:
         return []

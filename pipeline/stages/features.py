@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,8 +10,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import SettingsError
 from pipeline.events import Cepstra, Features, Mask, Samples, Segment, Views
+from pipeline.exact import on_grid
 from pipeline.grid import Grid
+from pipeline.stages.batches import replaced
 from pipeline.stages.mel import hann, mel_bands
+from pipeline.transforms import fast_length, rfft
 from pipeline.views import N_COEFFICIENTS
 
 LOWEST_HZ = 30.0
@@ -104,37 +108,54 @@ class Projection:
         self._summary, self._timing = _ViewProjection("summary", summary), _ViewProjection("timing", timing)
 
     def push(self, views: Views, /) -> list[object]:
-        summary, timing = self._summary(views.summary), self._timing(views.timing)
-        return [Features(views.span, views.window, summary, timing, views.present, views.trusted, views)]
+        return self.push_all([views])
+
+    def push_all(self, items: Sequence[object], /) -> list[object]:
+        """Project all segments at once."""
+        return replaced(items, Views, self._features)
+
+    def _features(self, segments: Sequence[Views]) -> Iterator[Features]:
+        summaries = self._summary([one.summary for one in segments])
+        timings = self._timing([one.timing for one in segments])
+        for views, summary, timing in zip(segments, summaries, timings, strict=True):
+            yield Features(views.span, views.window, summary, timing, views.present, views.trusted, views)
 
     def flush(self) -> list[object]:
         return []
 
 
 class _ViewProjection:
-    """``axes @ clip((values - means) / scales, ±limits)`` of every sensor, in single precision."""
+    """``axes @ clip((values - means) / scales, ±limits)`` of every sensor, exact on a grid of single precision."""
 
     def __init__(self, name: str, components: Components) -> None:
         self._name = name
-        self._means, self._scales, self._limits, self._axes = (
+        self._means, self._scales, self._limits, axes = (
             np.asarray(part, np.float32)
             for part in (components.means, components.scales, components.limits, components.axes)
         )
-        if self._means.ndim != 2 or self._axes.ndim != 3 or self._axes[:, 0].shape != self._means.shape:
+        if self._means.ndim != 2 or axes.ndim != 3 or axes[:, 0].shape != self._means.shape:
             raise SettingsError(
-                f"means of shape {self._means.shape} and axes of shape {self._axes.shape} of the {name} view must be "
+                f"means of shape {self._means.shape} and axes of shape {axes.shape} of the {name} view must be "
                 "(sensors, values) and (sensors, components, values); learn them with ArrayComponents"
             )
+        self._axes = on_grid(axes).swapaxes(1, 2)
 
-    def __call__(self, values: Samples) -> Samples:
+    def __call__(self, views: Sequence[Samples]) -> Samples:
+        """(segments, sensors, components) from the values of each segment."""
+        for values in views:
+            self._check(values)
+        values = np.stack(views)
+        scaled = np.clip((values - self._means) / self._scales, -self._limits, self._limits)
+        projected = on_grid(scaled.swapaxes(0, 1)) @ self._axes
+        return np.ascontiguousarray(projected.swapaxes(0, 1), np.float32)
+
+    def _check(self, values: Samples) -> None:
         if values.shape != self._means.shape:
             raise SettingsError(
                 f"{self._name} view of {len(values)} sensors with {values.shape[1]} values does not fit components of "
                 f"{self._means.shape[0]} sensors with {self._means.shape[1]} values; use the settings that the "
                 "components were learned with"
             )
-        scaled = np.clip((values - self._means) / self._scales, -self._limits, self._limits)
-        return np.stack([axes @ vector for axes, vector in zip(self._axes, scaled, strict=True)])
 
 
 class Cepstrum:
@@ -143,7 +164,7 @@ class Cepstrum:
     def __init__(
         self, grid: Grid, *, n_coefficients: int, n_mels: int | None, f_min_hz: float, f_max_hz: float | None
     ) -> None:
-        from scipy.fft import dct, next_fast_len
+        from scipy.fft import dct
 
         f_max_hz = min(grid.rate_hz / 2, _HIGHEST_BAND_HZ) if f_max_hz is None else f_max_hz
         if not 0 <= f_min_hz < f_max_hz <= grid.rate_hz / 2:
@@ -152,7 +173,7 @@ class Cepstrum:
                 "half the sample rate; lower them"
             )
         self.grid, self.f_min_hz, self.f_max_hz = grid, f_min_hz, f_max_hz
-        self.n_fft = next_fast_len(grid.frame, real=True)
+        self.n_fft = fast_length(grid.frame)
         mels = mel_bands(grid.rate_hz, self.n_fft, n_mels, f_min_hz, f_max_hz)
         self.n_mels, self.n_coefficients = len(mels), n_coefficients
         if not 1 <= n_coefficients <= self.n_mels:
@@ -164,31 +185,30 @@ class Cepstrum:
         self._groups = _grouped(mels)
         self._window_power = float(np.sum(self._exact_window**2))
         self._rounding = _ROUNDING * 2 / grid.rate_hz
-        self._cosines = 10 * np.ascontiguousarray(dct(np.eye(self.n_mels), axis=0, norm="ortho")[:n_coefficients].T)
-        self._windowed = np.empty((0, 0, grid.frame), np.float32)  # kept, for fresh memory costs a tenth of the time
+        cosines = dct(np.eye(self.n_mels), axis=0, norm="ortho")[:n_coefficients].T
+        self._cosines = np.ascontiguousarray(cosines * (10 / np.log(10)))
+        self._windowed = np.zeros((0, 0, self.n_fft), np.float32)  # kept, for fresh memory costs a tenth of the time
 
     def __call__(self, samples: Samples) -> Samples:
         """(sensors, time) → (sensors, frames, coefficients)."""
         frames = self._frames_of(samples)
-        if self._windowed.shape != frames.shape:
-            self._windowed = np.empty(frames.shape, np.float32)
-        np.einsum("sft,t->sft", frames, self._window, out=self._windowed)  # np.multiply takes half as long again
-        bands, parts = self._bands(self._windowed.reshape(-1, self.grid.frame), self._groups)
+        if self._windowed.shape[:2] != frames.shape[:2]:
+            self._windowed = np.zeros((*frames.shape[:2], self.n_fft), np.float32)
+        # np.multiply takes half as long again.
+        np.einsum("sft,t->sft", frames, self._window, out=self._windowed[:, :, : self.grid.frame])
+        bands, parts = self._bands(self._windowed.reshape(-1, self.n_fft), self._groups)
         if not bands.min() >= self._rounding * self._most_power(samples):  # also where a sensor is not a number
             drowned = bands.min(axis=1) < self._rounding * parts.sum(axis=1)
             bands[drowned] = self._exact_bands(frames, drowned)
         np.maximum(bands, _FLOOR, out=bands)
-        np.log10(bands, out=bands)
+        np.log(bands, out=bands)  # several at a time, unlike np.log10
         # In double precision, for the first coefficient is a sum of many decibels, and off by a thousandth otherwise.
         cepstra: Samples = (bands.astype(np.float64) @ self._cosines).astype(np.float32)
         return cepstra.reshape(*frames.shape[:2], self.n_coefficients)
 
     def _bands(self, windowed: NDArray[Any], groups: Groups) -> tuple[NDArray[Any], NDArray[Any]]:
         """Power of every frame in every band, and that of its real and imaginary parts, in the frames' precision."""
-        # scipy transforms single precision several frames at a time, five times as fast as numpy.
-        from scipy.fft import rfft
-
-        parts = rfft(windowed, n=self.n_fft).view(windowed.dtype)
+        parts = rfft(windowed).view(windowed.dtype)
         np.square(parts, out=parts)
         bands = np.empty((len(parts), self.n_mels), windowed.dtype)
         for place, used, weights in groups:
@@ -204,7 +224,8 @@ class Cepstrum:
         """Bands of frames in which the quietest would drown in the rounding of the loudest."""
         chosen = frames[np.nonzero(drowned.reshape(frames.shape[:2]))]
         groups = [(place, used, weights.astype(np.float64)) for place, used, weights in self._groups]
-        return self._bands(chosen * self._exact_window, groups)[0]
+        padded = np.pad(chosen * self._exact_window, ((0, 0), (0, self.n_fft - self.grid.frame)))
+        return self._bands(padded, groups)[0]
 
     def _frames_of(self, samples: Samples) -> Samples:
         """All frames as a view, (sensors, frames, time)."""

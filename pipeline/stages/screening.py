@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from pipeline.events import Features, Mask, Numbers, Screened
+from pipeline.stages.batches import replaced
 from pipeline.stages.departure import Departures
 
 _REFUSED = 0.01
@@ -33,13 +35,14 @@ class Screen(Protocol):
     def ready(self) -> Mask: ...
     @property
     def smallest_p_values(self) -> Numbers: ...
-    def p_values(self, x: Any, present: Mask, partners: Mask, novelty: Numbers, /) -> PValues: ...
+    def distances(self, X: Any, present: Mask, compared: Mask, /) -> Sequence[Any]: ...
+    def ranked(self, distances: Any, present: Mask, partners: Mask, novelty: Numbers, /) -> PValues: ...
 
 
 class Reference(Protocol):
     """Training segments of all classes."""
 
-    def measured(self, x: Any, present: Mask, /) -> Numbers: ...
+    def measured(self, X: Any, present: Mask, /) -> Numbers: ...
     def p_values(self, measured: Numbers, /) -> Numbers: ...
 
 
@@ -63,23 +66,43 @@ class Screening:
         self._departures = Departures()
 
     def push(self, features: Features, /) -> list[object]:
-        if self._screen is None or self._reference is None:
-            nothing = np.full(len(features.present), np.nan)
-            return [Screened(features, nothing, nothing, nothing, nothing, np.ones(len(nothing), np.bool_))]
-        novelty = self._reference.measured(features.summary, features.present)
-        p = self._screen.p_values(features.timing, features.present, features.trusted, novelty)
-        if features.is_empty:
-            known = self._reference.p_values(novelty)
-            return [Screened(features, p.own, np.full(len(novelty), np.nan), p.own, known, ~self._screen.ready)]
-        others, both = p.others, p.both
-        like_itself = features.present & features.trusted & (p.own > _REFUSED)
-        departed = self._departures.take(features.summary, p.agree, like_itself)
-        if departed.any():
-            p = self._screen.p_values(features.timing, features.present, features.trusted & ~departed, novelty)
-            least = self._screen.smallest_p_values
-            others, both = (np.where(departed, np.fmin(given, least), given) for given in (p.others, p.both))
-        return [Screened(features, p.own, others, both, self._reference.p_values(novelty), ~self._screen.ready)]
+        return self.push_all([features])
+
+    def push_all(self, items: Sequence[object], /) -> list[object]:
+        """Measure all segments at once; what they are compared with is decided one after the other."""
+        return replaced(items, Features, self._screened)
+
+    def _screened(self, segments: Sequence[Features]) -> Iterator[Screened]:
+        screen, reference = self._screen, self._reference
+        if screen is None or reference is None:
+            yield from map(_unscreened, segments)
+            return
+        present = np.stack([one.present for one in segments])
+        novelty = reference.measured(np.stack([one.summary for one in segments]), present)
+        compared = np.array([not one.is_empty for one in segments])
+        distances = screen.distances(np.stack([one.timing for one in segments]), present, compared)
+        for measured in zip(segments, distances, novelty, strict=True):
+            yield self._ranked(screen, reference, *measured)
+
+    def _ranked(
+        self, screen: Screen, reference: Reference, features: Features, distances: Any, novelty: Numbers
+    ) -> Screened:
+        p = screen.ranked(distances, features.present, features.trusted, novelty)
+        others, both, known = p.others, p.both, reference.p_values(novelty)
+        if not features.is_empty:
+            like_itself = features.present & features.trusted & (p.own > _REFUSED)
+            departed = self._departures.take(features.summary, p.agree, like_itself)
+            if departed.any():
+                p = screen.ranked(distances, features.present, features.trusted & ~departed, novelty)
+                least = screen.smallest_p_values
+                others, both = (np.where(departed, np.fmin(given, least), given) for given in (p.others, p.both))
+        return Screened(features, p.own, others, both, known, ~screen.ready)
 
     def flush(self) -> list[object]:
         self._departures = Departures()
         return []
+
+
+def _unscreened(features: Features) -> Screened:
+    nothing = np.full(len(features.present), np.nan)
+    return Screened(features, nothing, nothing, nothing, nothing, np.ones(len(nothing), np.bool_))

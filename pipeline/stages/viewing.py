@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
 from pipeline.errors import SettingsError
 from pipeline.events import Cepstra, Samples, Views
 from pipeline.grid import Grid
+from pipeline.stages.batches import replaced
 from pipeline.views import FEATURES, PAPER, Onsets, Summary, timing
+
+_TOGETHER = 8
+"""Segments whose spectra stay in the cache."""
 
 
 class Viewing:
@@ -22,13 +30,26 @@ class Viewing:
         self._onsets = Onsets(grid, n_coefficients)
 
     def push(self, cepstra: Cepstra, /) -> list[object]:
-        values = cepstra.values
+        return self.push_all([cepstra])
+
+    def push_all(self, items: Sequence[object], /) -> list[object]:
+        """Describe many segments at once."""
+        return replaced(items, Cepstra, self._views)
+
+    def _views(self, segments: Sequence[Cepstra]) -> Iterator[Views]:
+        for start in range(0, len(segments), _TOGETHER):
+            yield from self._described(segments[start : start + _TOGETHER])
+
+    def _described(self, segments: Sequence[Cepstra]) -> Iterator[Views]:
+        values = np.concatenate([one.values for one in segments])
+        onsets = self._onsets(values)
         if self._is_paper:
-            summary = course = self._window(cepstra)
+            summary = course = np.concatenate([self._window(one) for one in segments])
         else:
             summary, course = self._summary(values), timing(values)
-        onsets = self._onsets(values)
-        return [Views(cepstra.span, cepstra.window, summary, course, cepstra.present, cepstra.trusted, onsets)]
+        parts = (np.split(part, len(segments)) for part in (summary, course, onsets))
+        for one, *(own_summary, own_course, own_onsets) in zip(segments, *parts, strict=True):
+            yield Views(one.span, one.window, own_summary, own_course, one.present, one.trusted, own_onsets)
 
     def flush(self) -> list[object]:
         return []

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from pipeline.learners.array_reference import FEWEST_SEGMENTS, ArrayReference, Spread, log_mean_nearest
+from pipeline.learners.array_reference import FEWEST_SEGMENTS, ArrayReference, Spread
 from tests.learners.test_array import FEATURES, RECORDINGS, SEGMENTS, SENSORS, array
 
 EVERYONE = np.ones(SENSORS, bool)
@@ -26,7 +26,7 @@ def reference():
 
 
 def p_values(found: ArrayReference, x, present):
-    return found.p_values(found.measured(x, present))
+    return found.p_values(found.measured(x[None], present[None])[0])
 
 
 def nearest_ten(x, points) -> float:
@@ -42,32 +42,6 @@ def tail_by_definition(values, groups, new) -> float:
     within = sum(np.sum((one - np.mean(one)) ** 2) for one in recordings) / (len(values) - len(recordings))
     deviation = math.sqrt(np.var(means, ddof=1) * (1 + 1 / len(means)) + within)
     return float(student.sf((new - np.mean(means)) / deviation, len(means) - 1))
-
-
-def one_after_the_other(x, points, penalty) -> float:
-    """The same distance by plain loops, every operation in single precision and in the order of the features."""
-    squares = []
-    for n in range(points.shape[1]):
-        total = penalty[n]
-        for f in range(len(x)):
-            difference = points[f, n] - x[f]
-            total = total + difference * difference
-        squares.append(total)
-    total = 0.0
-    for square in (nearest := sorted(square for square in squares if square < np.inf)[:10]):
-        total += float(np.sqrt(square))
-    return math.log(max(total / len(nearest), 1e-12)) if nearest else math.inf
-
-
-@pytest.mark.parametrize("n_features", [1, 3, 8, 50])
-@pytest.mark.parametrize("used", [0, 4, 150])
-def test_distances_are_rounded_in_the_order_of_the_features(n_features, used):
-    """To the last bit, whatever the number of features: decisions repeat on every processor."""
-    rng = np.random.default_rng(n_features)
-    points = np.asfortranarray(rng.normal(size=(n_features, 150)).astype(np.float32))
-    x = rng.normal(size=n_features).astype(np.float32)
-    penalty = np.where(np.arange(150) < used, 0, np.inf).astype(np.float32)
-    assert log_mean_nearest(x, points, penalty) == one_after_the_other(x, points, penalty)
 
 
 def test_p_values_are_ranks_by_enumeration(reference):

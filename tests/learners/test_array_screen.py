@@ -32,17 +32,36 @@ def naive_distance(x, points) -> float:
     return float(np.log(np.sort(np.linalg.norm(points - x, axis=1))[:10].mean()))
 
 
-def test_what_a_partner_leaves_is_rounded_in_the_order_of_its_features(reference):
-    """The offset first, then term after term, in double precision."""
+def test_what_a_partner_leaves_is_what_its_map_does_not_predict(reference):
+    """To single precision, and to the same bit whatever is asked with it."""
     screen, *_ = reference
-    x = array(5)[0][2].astype(np.float32)
-    for s in range(SENSORS):
-        left = screen._left(x, s)
-        for k in range(SENSORS):
-            expected = screen.offsets[s, k].copy()
-            for i in range(FEATURES):
-                expected = expected + x[k, i].astype(np.float64) * screen.maps[s, k, i]
-            np.testing.assert_array_equal(left[k], (x[s] - expected).astype(np.float32), strict=True)
+    X = array(5)[0][:9].astype(np.float32).swapaxes(0, 1)
+    left = screen._left(X)
+    for pair, (s, k) in enumerate(zip(*np.nonzero(~np.eye(SENSORS, dtype=bool)), strict=True)):
+        expected = X[s] - (X[k].astype(float) @ screen.maps[s, k] + screen.offsets[s, k])
+        np.testing.assert_allclose(left[pair], expected, rtol=0, atol=1e-6 * np.abs(X).max())
+    np.testing.assert_array_equal(left, np.concatenate([screen._left(X[:, n : n + 1]) for n in range(9)], axis=1))
+
+
+def test_many_segments_have_the_distances_that_each_has_alone(reference):
+    screen, X, present = reference[0], array(6)[0][:40], np.random.default_rng(0).random((40, SENSORS)) < 0.8
+    compared = np.arange(40) % 3 > 0
+    together = screen.distances(np.where(present[:, :, None], X, np.nan), present, compared)
+    for n, one in enumerate(together):
+        (alone,) = screen.distances(X[n : n + 1], present[n : n + 1], compared[n : n + 1])
+        np.testing.assert_array_equal(one.own, alone.own)
+        np.testing.assert_array_equal(one.ratios, alone.ratios)
+
+
+def test_while_nobody_is_there_a_sensor_has_the_p_value_of_its_own_sound(reference):
+    """The same as in an array of which nobody contradicts anybody, and none by the other sensors."""
+    screen, X = reference[0], array(6)[0][:40]
+    for x in X:
+        (distances,) = screen.distances(x[None], EVERYONE[None], np.zeros(1, bool))
+        found = screen.ranked(distances, EVERYONE, EVERYONE, np.full(SENSORS, np.nan))
+        np.testing.assert_array_equal(found.own, screen.p_values(x, EVERYONE, EVERYONE).own)
+        np.testing.assert_array_equal(found.both, found.own)
+        assert np.isnan(found.others).all()
 
 
 def test_p_values_are_ranks_by_the_definition(reference):

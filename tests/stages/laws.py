@@ -161,9 +161,21 @@ def check_passes_strangers(make: Maker, facts: Sequence[object]) -> None:
     assert chain.push(strangers[1]) == [strangers[1]]
 
 
+def check_many_at_once_give_the_same(make: Maker, facts: Sequence[object]) -> None:
+    """A stage that takes many facts at once gives what it gives one by one, to the bit, whatever travels past it."""
+    stage, mixed = make(), [SourceTrouble("x.wav", "is not audio"), *facts, SourceTrouble("y.wav", "is not audio")]
+    if hasattr(stage, "push_all"):
+        expected = pushed(make(), mixed)
+        assert same(stage.push_all(mixed), expected)
+        stage = make()
+        parts = [mixed[:1], mixed[1:4], [], mixed[4:11], mixed[11:]]
+        assert same([out for part in parts for out in stage.push_all(part)], expected)
+
+
 ALL = [
     check_leaves_its_input_alone,
     check_repeats_to_the_bit,
+    check_many_at_once_give_the_same,
     check_output_is_read_only,
     check_later_input_changes_no_earlier_output,
     check_forgets_after_flush,

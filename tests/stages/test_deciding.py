@@ -51,8 +51,12 @@ class Odd:
 
     ready = np.array([True, True, True, False])
 
-    def p_values(self, x, present, partners, novelty):
-        self.asked, self.partners, self.novelty = x, partners, novelty
+    def distances(self, X, present, compared):
+        self.asked = X
+        return [None] * len(X)
+
+    def ranked(self, distances, present, partners, novelty):
+        self.partners, self.novelty = partners, novelty
         p = np.where(present & self.ready, np.where(np.arange(N) % 2, 0.001, 0.5), np.nan)
         return type("P", (), {"own": p, "others": p, "both": p, "agree": np.ones((N, N), bool)})
 
@@ -60,8 +64,8 @@ class Odd:
 class Known:
     """A reference to which the first half of the sensors is known, and which notes what it was asked."""
 
-    def measured(self, x, present):
-        self.asked = x
+    def measured(self, X, present):
+        self.asked = X
         return np.where(present, np.where(np.arange(N) < N / 2, 0.1, 500.0), np.nan)
 
     def p_values(self, measured):
@@ -102,8 +106,8 @@ def test_sensors_are_compared_by_their_timing_and_sounds_are_known_by_their_summ
     """Each view goes to whom it is made for, and what they say is told apart; how far sounds are is told the screen."""
     screen, reference, given = Odd(), Known(), features(present=[True, True, False, True])
     (screened,) = Screening(screen, reference).push(given)
-    assert screen.asked is given.timing
-    assert reference.asked is given.summary
+    assert np.array_equal(screen.asked, given.timing[None], equal_nan=True)
+    assert np.array_equal(reference.asked, given.summary[None], equal_nan=True)
     assert np.array_equal(screen.novelty, [0.1, 0.1, np.nan, 500.0], equal_nan=True)
     assert np.array_equal(screened.p_values, [0.5, 0.001, np.nan, np.nan], equal_nan=True)
     assert np.array_equal(screened.p_known, [0.9, 0.9, np.nan, 0.002], equal_nan=True)
@@ -239,7 +243,10 @@ class Torn:
     def __init__(self, calm):
         self.left, self.partners = calm, []
 
-    def p_values(self, x, present, partners, novelty):
+    def distances(self, X, present, compared):
+        return [None] * len(X)
+
+    def ranked(self, distances, present, partners, novelty):
         self.partners.append(partners.tolist())
         p, agree = np.full(N, 0.5), np.ones((N, N), bool)
         if self.left <= 0:

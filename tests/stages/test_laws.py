@@ -90,10 +90,14 @@ class Screen:
     ready = np.ones(SENSORS, bool)
     smallest_p_values = np.full(SENSORS, 1e-3)
 
-    def p_values(self, x, present, partners, novelty):
+    def distances(self, X, present, compared):
+        return list(zip(X, compared, strict=True))
+
+    def ranked(self, distances, present, partners, novelty):
+        x, is_compared = distances
         p = 1 / (1 + np.abs(x).sum(axis=1, dtype=float) + novelty)
         agree = np.ones((SENSORS, SENSORS), bool)
-        if round(100 * float(np.abs(x).sum())) % 2:
+        if is_compared and round(100 * float(np.abs(x).sum())) % 2:
             agree[:2, 2:] = agree[2:, :2] = False
         return SensorPValues(p, p, p, agree)
 
@@ -101,8 +105,8 @@ class Screen:
 class Reference:
     """p-values by the largest feature."""
 
-    def measured(self, x, present):
-        return np.abs(x).max(axis=1).astype(float)
+    def measured(self, X, present):
+        return np.abs(X).max(axis=2).astype(float)
 
     def p_values(self, measured):
         return 1 / (1 + measured)
