@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from pipeline.exact import exponential, on_grid
-from pipeline.learners._arrays import Floats, Integers
+from pipeline.learners._arrays import Flags, Floats, Integers
 
 _BLOCK = 2_000
 _TERMS_TOGETHER = 1 << 15
@@ -75,7 +75,7 @@ class Discriminant:
 
     def decision(self, X: Floats) -> Floats:
         if self.kernel.name == "rbf":
-            return self._radial(X)[:, 0]
+            return self._radial(X[:, None])[:, 0]
         out = np.empty(len(X))
         for start in range(0, len(X), _BLOCK):
             block = X[start : start + _BLOCK]
@@ -86,7 +86,7 @@ class Discriminant:
 
     @cached_property
     def _radial(self) -> RadialSums:
-        return RadialSums((self,))
+        return RadialSums([[self]])
 
     def log_odds(self, decision: Floats) -> Floats:
         """Of the second class, calibrated."""
@@ -120,12 +120,12 @@ class PairwiseDiscriminants:
     def decision(self, X: Floats) -> Floats:
         """Return the margins, (n_samples, n_pairs)."""
         if all(one.kernel.name == "rbf" for one in self.pairs):
-            return self._radial(X)
+            return self._radial(X[:, None])
         return np.column_stack([one.decision(X) for one in self.pairs])
 
     @cached_property
     def _radial(self) -> RadialSums:
-        return RadialSums(self.pairs)
+        return RadialSums([self.pairs])
 
     def class_log_odds(self, decision: Floats) -> Floats:
         """Return log-odds of each class against the first, (n_samples, n_classes); the first column is 0."""
@@ -138,40 +138,91 @@ class PairwiseDiscriminants:
         return self.pairs[place], 1.0 if first < second else -1.0
 
 
-class RadialSums:
-    """Values of discriminants with radial basis functions, the same to the bit for one sample and for many.
+Machine = Discriminant | PairwiseDiscriminants
+"""The classifier of one sensor: a discriminant for two classes, pairs of them for more."""
 
-    What they share of their bases is looked at once. Squared distances are exact for features on a grid.
+
+class RadialSums:
+    """Values of the discriminants of several sensors, all with radial basis functions.
+
+    The same to the bit for one sample and for many: squared distances are exact for features on a grid. What the
+    discriminants of a sensor share of their bases is looked at once.
     """
 
-    def __init__(self, discriminants: Sequence[Discriminant]) -> None:
-        # One without terms has a term of no weight.
-        bases = [one.basis if one.n_terms else np.zeros((1, one.basis.shape[1])) for one in discriminants]
-        weights = [one.coefficients if one.n_terms else np.zeros(1) for one in discriminants]
-        sizes = [len(one) for one in weights]
-        samples, self._places = _shared(bases)
-        self._points = on_grid(samples)
-        self._own = np.einsum("pf,pf->p", self._points, self._points)
+    def __init__(self, sensors: Sequence[Sequence[Discriminant]]) -> None:
+        shared = [_shared([_basis(one) for one in own]) for own in sensors]
+        self._points = [on_grid(points) for points, _ in shared]
+        self._own = [np.einsum("pf,pf->p", points, points) for points in self._points]
+        self._places = [places for _, places in shared]
+        discriminants = [one for own in sensors for one in own]
+        sizes = [max(one.n_terms, 1) for one in discriminants]
         self._starts = np.cumsum([0, *sizes[:-1]])
         self._slopes = np.repeat([-one.kernel.gamma for one in discriminants], sizes)
-        self._weights = np.concatenate(weights)
+        weights = [one.coefficients if one.n_terms else np.zeros(1) for one in discriminants]
+        self._weights = np.concatenate([np.empty(0), *weights])
         self._offsets = np.array([one.offset for one in discriminants])
 
     def __call__(self, X: Floats) -> Floats:
-        """Shape (n_samples, n_discriminants)."""
+        """Return all values, (n_samples, n_discriminants), from features (n_samples, n_sensors, n_features)."""
         n_rows = max(1, _TERMS_TOGETHER // len(self._weights))
         blocks = [self._values(X[start : start + n_rows]) for start in range(0, len(X), n_rows)]
         return np.concatenate(blocks) if blocks else np.empty((0, len(self._offsets)))
 
     def _values(self, X: Floats) -> Floats:
-        exponents = self._squared_distances(X)[:, self._places] * self._slopes
-        terms = exponential(exponents) * self._weights
+        terms = exponential(self._squared_distances(X) * self._slopes)
+        terms *= self._weights
         return np.add.reduceat(terms, self._starts, axis=1) + self._offsets
 
     def _squared_distances(self, X: Floats) -> Floats:
+        """Return those of every sample to the basis of each term, (n_samples, n_terms)."""
         placed = on_grid(X)
-        own = np.einsum("sf,sf->s", placed, placed)
-        return np.maximum(own[:, None] + self._own - 2 * (placed @ self._points.T), 0)
+        own = np.einsum("nsf,nsf->ns", placed, placed)
+        squares = np.empty((len(X), len(self._weights)))
+        start = 0
+        for s, (points, lengths, places) in enumerate(zip(self._points, self._own, self._places, strict=True)):
+            found = own[:, s, None] + lengths - 2 * (placed[:, s] @ points.T)
+            squares[:, start : start + len(places)] = found[:, places]
+            start += len(places)
+        return np.maximum(squares, 0, out=squares)
+
+
+class ArrayMachines:
+    """The machines of all sensors, with radial basis functions, for segments of all of them; a sensor may have none."""
+
+    def __init__(self, machines: Sequence[Machine | None], n_classes: int) -> None:
+        self._n_classes = n_classes
+        self._machines = {s: machine for s, machine in enumerate(machines) if machine is not None}
+        self._radial = RadialSums([_discriminants(machine) for machine in self._machines.values()])
+
+    def margins(self, X: Floats, present: Flags) -> Floats:
+        """Return those of segments (segments, sensors, features): (segments, sensors), or with pairs of classes.
+
+        NaN where a sensor is absent or has no machine.
+        """
+        n_pairs, trained = self._n_classes * (self._n_classes - 1) // 2, list(self._machines)
+        margins = np.full((*present.shape, n_pairs), np.nan)
+        if trained:
+            values = self._radial(np.where(present[:, :, None], X, 0)[:, trained])
+            margins[:, trained] = values.reshape(len(X), -1, n_pairs)
+        margins[~present] = np.nan
+        return margins[:, :, 0] if self._n_classes == 2 else margins
+
+    def log_odds(self, margins: Floats) -> Floats:
+        """Return calibrated log-odds of each class against the first, (segments, sensors, classes)."""
+        log_odds = np.full((*margins.shape[:2], self._n_classes), np.nan)
+        for s, machine in self._machines.items():
+            log_odds[:, s] = machine.class_log_odds(margins[:, s])
+        log_odds[np.isnan(log_odds[:, :, -1])] = np.nan
+        return log_odds
+
+
+def _discriminants(machine: Machine) -> Sequence[Discriminant]:
+    return machine.pairs if isinstance(machine, PairwiseDiscriminants) else (machine,)
+
+
+def _basis(discriminant: Discriminant) -> Floats:
+    """Return the basis; one without terms has a term of no weight."""
+    return discriminant.basis if discriminant.n_terms else np.zeros((1, discriminant.basis.shape[1]))
 
 
 def _shared(bases: Sequence[Floats]) -> tuple[Floats, Integers]:
@@ -180,10 +231,6 @@ def _shared(bases: Sequence[Floats]) -> tuple[Floats, Integers]:
         return bases[0], np.arange(len(bases[0]))
     samples, places = np.unique(np.concatenate(bases), axis=0, return_inverse=True)
     return samples, places.ravel()
-
-
-Machine = Discriminant | PairwiseDiscriminants
-"""The classifier of one sensor: a discriminant for two classes, pairs of them for more."""
 
 
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:

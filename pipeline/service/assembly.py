@@ -182,7 +182,7 @@ def voting(model: Model, choices: Choices) -> list[Stage]:
     """From p-values to decisions."""
     rule = model.votes if choices.fusion == "votes" else model.combined_features
     return [
-        Classification(model.machines, len(model.classes)),
+        Classification(model.classifiers),
         Fusion(model.classes, rule, alpha=choices.alpha, least_confidence=choices.least_confidence, somebody=fused),
     ]
 

@@ -64,7 +64,7 @@ def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], mo
         *listening(model.grid, model.settings),
         Projection(model.summary, model.timing),
         Screening(model.screen, model.reference),
-        Classification(model.machines, len(model.classes)),
+        Classification(model.classifiers),
     )
     sensors = tuple(str(number + 1) for number in range(row["sensors"]))
     chain.push(RecordingStarted(row["name"], row["rate_hz"], sensors))

@@ -7,15 +7,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.events import Numbers, Screened, Verdicts
+from pipeline.events import Mask, Numbers, Screened, Verdicts
 from pipeline.stages.batches import replaced
 
 
-class Machine(Protocol):
-    """The classifier of one sensor: margins, one or one for each pair of classes, and log-odds of all classes."""
+class Machines(Protocol):
+    """The classifiers of all sensors: margins, one or one for each pair of classes, and log-odds of all classes."""
 
-    def decision(self, X: Any, /) -> Numbers: ...
-    def class_log_odds(self, decision: Numbers, /) -> Numbers: ...
+    def margins(self, X: Any, present: Mask, /) -> Numbers: ...
+    def log_odds(self, margins: Numbers, /) -> Numbers: ...
 
 
 class Classification:
@@ -24,28 +24,21 @@ class Classification:
     accepts = Screened
     remembers = ()
 
-    def __init__(self, machines: Sequence[Machine | None], n_classes: int = 2) -> None:
-        self._machines, self._n_classes = tuple(machines), n_classes
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
 
     def push(self, screened: Screened, /) -> list[object]:
         return self.push_all([screened])
 
     def push_all(self, items: Sequence[object], /) -> list[object]:
-        """Classify all segments at once, sensor by sensor."""
+        """Classify all segments at once."""
         return replaced(items, Screened, self._verdicts)
 
     def _verdicts(self, segments: Sequence[Screened]) -> Iterator[Verdicts]:
-        shape, n_classes = (len(segments), len(self._machines)), self._n_classes
-        margins = np.full(shape if n_classes == 2 else (*shape, n_classes * (n_classes - 1) // 2), np.nan)
-        log_odds = np.full((*shape, n_classes), np.nan)
-        present = np.array([one.features.present for one in segments])
-        summaries = np.array([one.features.summary for one in segments])
-        for s, machine in enumerate(self._machines):
-            here = present[:, s]
-            if machine is not None and here.any():
-                margins[here, s] = machine.decision(summaries[here, s])
-                log_odds[here, s] = machine.class_log_odds(margins[here, s])
-        yield from map(Verdicts, segments, margins, log_odds)
+        features = [one.features for one in segments]
+        present = np.stack([one.present for one in features])
+        margins = self._machines.margins(np.stack([one.summary for one in features]), present)
+        return map(Verdicts, segments, margins, self._machines.log_odds(margins))
 
     def flush(self) -> list[object]:
         return []

@@ -22,7 +22,7 @@ from pipeline.learners.array_fusion import CombinedFeatures, Expectation, Weight
 from pipeline.learners.array_presence import ArrayPresence
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
-from pipeline.learners.machine import Discriminant, Kernel, Machine, PairwiseDiscriminants, class_pairs
+from pipeline.learners.machine import ArrayMachines, Discriminant, Kernel, Machine, PairwiseDiscriminants, class_pairs
 from pipeline.training.archive import read_archive, write_archive
 from pipeline.training.metrics import Judged, against_first, known
 
@@ -125,6 +125,11 @@ class Model:
     def decides(self) -> bool:
         """Whether it has a classifier; without one it still says how far sensors can be believed."""
         return any(machine is not None for machine in self.machines)
+
+    @cached_property
+    def classifiers(self) -> ArrayMachines:
+        """The machines of all sensors together."""
+        return ArrayMachines(self.machines, len(self.classes))
 
     @cached_property
     def reference_windows(self) -> list[int]:

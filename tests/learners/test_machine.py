@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pipeline.learners
-from pipeline.learners.machine import Discriminant, Kernel
+from pipeline.learners.machine import ArrayMachines, Discriminant, Kernel, PairwiseDiscriminants
 from tests.forked import ROOT
 
 
@@ -20,18 +21,53 @@ def machine(n_basis: int, n_features: int) -> Discriminant:
     return Discriminant(Kernel("rbf", gamma=0.03), basis, np.arange(n_basis), coefficients, 0.2, np.ones(2))
 
 
-@pytest.mark.parametrize("n_basis", [0, 1, 7, 300])
-def test_one_sample_is_summed_term_after_term(n_basis):
-    """By plain loops the same to the last bit, and by the kernel's matrix but for rounding."""
-    one, X = machine(n_basis, 30), np.random.default_rng(1).normal(size=(2, 30)).astype(np.float32)
-    total = 0.0
+def by_plain_loops(one: Discriminant, x) -> float:
+    total = one.offset
     for sample, coefficient in zip(one.basis.tolist(), one.coefficients.tolist(), strict=True):
-        squared = 0.0
-        for a, b in zip(X[0].tolist(), sample, strict=True):
-            squared += (a - b) * (a - b)
-        total += coefficient * math.exp(-0.03 * squared)
-    assert one.decision(X[:1])[0] == total + 0.2
-    assert one.decision(X)[0] == pytest.approx(total + 0.2, rel=1e-9)
+        total += coefficient * math.exp(-one.kernel.gamma * math.dist(x.tolist(), sample) ** 2)
+    return total
+
+
+@pytest.mark.parametrize("n_basis", [0, 1, 7, 300])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e9])
+def test_values_are_the_sums_they_stand_for(n_basis, scale):
+    """By plain loops; the farther a sample is, the less its place matters."""
+    one, X = machine(n_basis, 30), scale * np.random.default_rng(1).normal(size=(5, 30))
+    expected = [by_plain_loops(one, x) for x in X]
+    np.testing.assert_allclose(one.decision(X), expected, rtol=0, atol=1e-6 * max(1, np.abs(one.coefficients).sum()))
+
+
+@pytest.mark.parametrize("n_basis", [0, 7, 300])
+def test_a_sample_has_the_same_value_alone_and_among_others(n_basis):
+    one, X = machine(n_basis, 30), np.random.default_rng(1).normal(size=(333, 30)).astype(np.float32)
+    np.testing.assert_array_equal(one.decision(X), np.concatenate([one.decision(x[None]) for x in X]))
+
+
+def pairs(seed: int) -> PairwiseDiscriminants:
+    """Three classes whose machines share half of their bases."""
+    basis = np.random.default_rng(seed).normal(size=(60, 30))
+    made = []
+    for number, rows in enumerate((slice(0, 40), slice(20, 60), slice(10, 50))):
+        one = machine(40, 30)
+        made.append(replace(one, basis=basis[rows], kernel=Kernel("rbf", gamma=0.01 * (number + 1))))
+    return PairwiseDiscriminants(tuple(made), 3)
+
+
+def test_the_machines_of_all_sensors_give_what_each_gives_alone():
+    """Two and three classes, a sensor without machine, absent sensors."""
+    X = np.random.default_rng(2).normal(size=(40, 3, 30)).astype(np.float32)
+    present = np.random.default_rng(3).random((40, 3)) < 0.8
+    for n_classes, machines in ((2, [machine(9, 30), None, machine(50, 30)]), (3, [pairs(0), None, pairs(1)])):
+        together = ArrayMachines(machines, n_classes)
+        margins = together.margins(np.where(present[:, :, None], X, np.nan), present)
+        log_odds = together.log_odds(margins)
+        for s, one in enumerate(machines):
+            here = present[:, s] & (one is not None)
+            assert np.isnan(margins[~here, s]).all()
+            assert np.isnan(log_odds[~here, s]).all()
+            if one is not None:
+                np.testing.assert_array_equal(margins[here, s], one.decision(X[here, s]))
+                np.testing.assert_array_equal(log_odds[here, s], one.class_log_odds(one.decision(X[here, s])))
 
 
 def test_every_estimator_is_found_by_its_name():

@@ -119,7 +119,7 @@ def log_odds_of(model: Model, views: Views) -> np.ndarray:
     (features,) = Projection(model.summary, model.timing).push(views)
     nothing = np.full(model.n_sensors, np.nan)
     screened = Screened(features, nothing, nothing, nothing, nothing, np.zeros(model.n_sensors, np.bool_))
-    return Classification(model.machines).push(screened)[0].log_odds[:, 1]
+    return Classification(model.classifiers).push(screened)[0].log_odds[:, 1]
 
 
 def test_views_made_again_from_the_sound_decide_alike(learned, explained):

@@ -73,13 +73,13 @@ class Known:
 
 
 class Double:
-    """A classifier of two classes whose margin is the sum of the features, and whose log-odds are twice that."""
+    """Classifiers of two classes whose margin is the sum of the features, and whose log-odds are twice that."""
 
-    def decision(self, X):
-        return X.sum(axis=1).astype(float)
+    def margins(self, X, present):
+        return np.where(present, X.sum(axis=2), np.nan).astype(float)
 
-    def class_log_odds(self, decision):
-        return np.column_stack([0 * decision, 2 * decision])
+    def log_odds(self, margins):
+        return margins[:, :, None] * [0, 2]
 
 
 def test_without_a_reference_there_is_no_p_value():
@@ -114,11 +114,11 @@ def test_sensors_are_compared_by_their_timing_and_sounds_are_known_by_their_summ
 
 
 def test_each_sensor_is_classified_alone():
-    """Margins and log-odds of the summary by the sensor's own machine; NaN where it is absent or has none."""
+    """Margins and log-odds of the summary by the sensor's own machine; NaN where it is absent."""
     (screened,) = Screening(Odd(), Known()).push(features(present=[True, True, False, True]))
-    (given,) = Classification([Double(), None, Double(), Double()]).push(screened)
-    assert np.array_equal(given.margins, [1, np.nan, np.nan, 13], equal_nan=True)
-    assert np.array_equal(given.log_odds, against_first([2, np.nan, np.nan, 26]), equal_nan=True)
+    (given,) = Classification(Double()).push(screened)
+    assert np.array_equal(given.margins, [1, 5, np.nan, 13], equal_nan=True)
+    assert np.array_equal(given.log_odds, against_first([2, 10, np.nan, 26]), equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -333,18 +333,23 @@ def test_two_classes_have_probabilities_that_mirror_each_other():
 
 
 class Three:
-    """A classifier of three classes: a margin for each pair, and log-odds that are multiples of the first one."""
+    """Classifiers of three classes: a margin for each pair, and log-odds that are multiples of the first one.
 
-    def decision(self, X):
-        return X.sum(axis=1, dtype=float)[:, None] * [1, 2, 3]
+    The second sensor has none.
+    """
 
-    def class_log_odds(self, decision):
-        return decision[:, :1] * [0, 1, 2]
+    def margins(self, X, present):
+        margins = X.sum(axis=2, dtype=float)[:, :, None] * [1, 2, 3]
+        margins[:, 1] = np.nan
+        return margins
+
+    def log_odds(self, margins):
+        return margins[:, :, :1] * [0, 1, 2]
 
 
 def test_each_sensor_tells_all_classes_apart():
     (screened,) = Screening(Odd(), Known()).push(features(present=[True, True, False, True]))
-    (given,) = Classification([Three(), None, Three(), Three()], 3).push(screened)
+    (given,) = Classification(Three()).push(screened)
     nothing = [np.nan] * 3
     assert np.array_equal(given.margins, [[1, 2, 3], nothing, nothing, [13, 26, 39]], equal_nan=True)
     assert np.array_equal(given.log_odds, [[0, 1, 2], nothing, nothing, [0, 13, 26]], equal_nan=True)

@@ -112,12 +112,12 @@ class Reference:
         return 1 / (1 + measured)
 
 
-class Machine:
-    def decision(self, X):
-        return X.sum(axis=1, dtype=float)
+class Machines:
+    def margins(self, X, present):
+        return np.where(present, X.sum(axis=2, dtype=float), np.nan)
 
-    def class_log_odds(self, decision):
-        return np.column_stack([0 * decision, 3 * decision])
+    def log_odds(self, margins):
+        return margins[:, :, None] * [0, 3]
 
 
 class PresenceRule:
@@ -142,7 +142,7 @@ VIEWS = laws.fed(Background(GRID), laws.fed(viewing(), CEPSTRA))
 PROJECTED = laws.fed(projection(), VIEWS)
 FEATURES = laws.fed(Presence(PresenceRule(), fused, is_learned=True), PROJECTED)
 SCREENED = laws.fed(Screening(Screen(), Reference()), FEATURES)
-VERDICTS = laws.fed(Classification([Machine()] * SENSORS), SCREENED)
+VERDICTS = laws.fed(Classification(Machines()), SCREENED)
 STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
 HOURS = [STARTED, *laws.cut(sound(30), 20_000), Gap(120_000, 280_000, "lost")]
 SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
@@ -167,7 +167,7 @@ STAGES = {
     "projection": (projection, VIEWS),
     "presence": (lambda: Presence(PresenceRule(), fused, is_learned=True), PROJECTED),
     "screening": (lambda: Screening(Screen(), Reference()), FEATURES),
-    "classification": (lambda: Classification([Machine()] * SENSORS), SCREENED),
+    "classification": (lambda: Classification(Machines()), SCREENED),
     "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS),
     "passages": (passages, [STARTED, *DECISIONS]),
     "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
