@@ -17,6 +17,8 @@ try:
 except ImportError:  # no wheel for this platform
     r2c = None
 
+LIBRARY = "scipy" if r2c is None else "ducc0"
+
 _TOGETHER = 8
 """ducc0 transforms several rows in one vector register, and those that are left over by another algorithm that rounds
 in another way. At a multiple of the largest register none is left over."""

@@ -49,8 +49,11 @@ from pipeline.stages import (
 from pipeline.stages.features import LOWEST_HZ
 from pipeline.training.archive import identity_in
 from pipeline.training.model import Model
+from pipeline.transforms import LIBRARY
 from pipeline.views import TWO_VIEWS, Summary
 
+ARITHMETIC = f"2 {LIBRARY}"
+"""Another one gives other bits for the same sound and model."""
 FUSIONS = ("votes", "features")
 _CEPSTRAL = ("n_coefficients", "n_mels", "f_min_hz", "f_max_hz")
 
@@ -104,6 +107,7 @@ class Choices:
             "presence": self.presence,
             "false_passages_per_day": self.false_passages_per_day,
             "positions_m": [list(place) for place in self.positions_m],
+            "arithmetic": ARITHMETIC,
         }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.errors import GemmedError, UsageError
 from pipeline.events import Block, Gap, ModelChanged, NoticeKind, Paced, RecordingStarted, Tick, TrustChanged
-from pipeline.service.assembly import Choices
+from pipeline.service.assembly import ARITHMETIC, Choices
 from pipeline.service.runner import Progress, run
 from pipeline.service.state import StateDirectory
 from pipeline.service.switching import Hearing, Switching
@@ -82,6 +82,12 @@ def verify(state: StateDirectory, journal: Journal, recording: str, *, progress:
     if _is_incomplete(journal, recording):
         return Verdict(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
     rehearsal = _Rehearsal(journal, state, recording)
+    if rehearsal.arithmetic != ARITHMETIC:
+        other = (
+            f"{recording} was decided with the arithmetic {rehearsal.arithmetic!r}, this gemmed has {ARITHMETIC!r}; "
+            "verify it with the version and packages that decided"
+        )
+        return Verdict(recording, len(told), n_decisions, 0, None, other)
     try:
         again = _told_again(rehearsal, progress)
     except GemmedError as error:
@@ -141,6 +147,10 @@ class _Rehearsal:
         self._journal, self._store, self._recording = journal, SoundStore(state.sound, journal), recording
         (self.row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (recording,))
         self._load: Callable[[str], Model] = lru_cache(maxsize=2)(lambda name: Model.load(state.models / name))
+
+    @property
+    def arithmetic(self) -> str:
+        return str(json.loads(self.row["choices"]).get("arithmetic", "1 scipy"))
 
     @property
     def is_unfinished(self) -> bool:

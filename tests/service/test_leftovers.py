@@ -142,3 +142,16 @@ def test_events_that_were_removed_cannot_be_compared(state):
         verdict = verify(state, journal, RECORDING)
     assert verdict.why_not == f"events of {RECORDING} are no longer kept"
     assert verdict.different == 0
+
+
+def test_decisions_of_an_older_version_are_not_compared(state):
+    """Bits that another version rounded in another way are no difference of the daemon's."""
+    choices = Settings().choices().as_dict()
+    del choices["arithmetic"]
+    with Journal(state.journal) as journal:
+        journal.append([Entry("r", {"type": "recording_started", "model": None}, RECORDING, 0)])
+        journal.execute("UPDATE recordings SET choices = ?", (json.dumps(choices),))
+        verdict = verify(state, journal, RECORDING)
+    assert not verdict.equal
+    assert verdict.different == 0
+    assert "decided with the arithmetic '1 scipy'" in verdict.why_not
