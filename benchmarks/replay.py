@@ -1,5 +1,8 @@
 """Recordings to decisions: speed against the script a user would write, growth with the model, training time.
 
+All figures are CPU time. Besides replays of files, the chain alone: in blocks of half a second, as a daemon pushes
+them, and of 30 s.
+
 Run: python -m benchmarks.replay [--quick]
 
 The script reads a file, cuts it into the same segments, takes librosa's cepstra of the strongest 1.5 s of each channel,
@@ -27,14 +30,15 @@ from sklearn.svm import SVC
 
 from benchmarks.report import finish, interleaved, show
 from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, hearing_settings
+from pipeline.service.assembly import Choices, hearing_settings, whole_chain
 from pipeline.service.listening import Format, hear
 from pipeline.service.replay import Replay
 from pipeline.service.train import Task, gather
 from pipeline.simulation.dataset import Dataset
 from pipeline.simulation.scene import Site, record
 from pipeline.sinks.jsonl import line
-from pipeline.sources.files import find_recordings
+from pipeline.sources.files import FileSource, find_recordings
+from pipeline.stages import Chain
 from pipeline.training.examples import Examples
 from pipeline.training.labels import Label, Labels
 from pipeline.training.learn import learn
@@ -106,12 +110,27 @@ class Script:
 
 
 WATCHED = "gemmed, all of them, and the health of the sensors"
+CHAINS = {"the chain alone, 0.5 s at a time": 0.5, "the chain alone, 30 s at a time": 30.0}
+"""Seconds of the blocks."""
 
 
 def replay_all(task: Replay, folder: Path) -> int:
     """End to end, one process: files to lines of JSON."""
     events = [event for recording in find_recordings(folder).recordings for event in task.events(recording)]
     return sum(len(line(event)) for event in events)
+
+
+def push_all(chain: Chain, facts: list[object]) -> int:
+    """Push all facts, and return how many came out."""
+    return sum(len(chain.push(fact)) for fact in facts) + len(chain.flush())
+
+
+def facts_of(folder: Path, block_seconds: float) -> list[object]:
+    """Recordings as facts in memory, cut into blocks."""
+    facts: list[object] = []
+    for recording in find_recordings(folder).recordings:
+        facts += FileSource([recording], block_samples=round(block_seconds * RATE_HZ))
+    return facts
 
 
 def thinned(examples: Examples, n: int) -> Examples:
@@ -155,6 +174,9 @@ def main() -> None:
         }
         watched = Replay(place / f"model{sizes[-1]}", Choices())
         jobs[WATCHED] = partial(replay_all, watched, place / "replayed")
+        for name, block_seconds in CHAINS.items():
+            facts = facts_of(place / "replayed", block_seconds)
+            jobs[name] = partial(push_all, whole_chain(watched.model, Choices()), facts)
         seconds = interleaved({**jobs, "script": partial(script, files)}, repeats)
     report(n_replayed * SECONDS, len(examples), sizes, list(jobs), seconds, training)
 
@@ -170,18 +192,22 @@ def report(
     """Draw both tables and print the figures."""
     show(
         f"Replay of {sound:g} s of {SENSORS} x {RATE_HZ} Hz, one process",
-        ("what", "seconds of sound per second", "times faster than the script"),
-        [(name, sound / used, seconds["script"] / used) for name, used in seconds.items()],
+        ("what", "seconds of sound per second", "ms per second", "times faster than the script"),
+        [(name, sound / used, 1e3 * used / sound, seconds["script"] / used) for name, used in seconds.items()],
     )
     show(
         f"Training on {n_segments} segments x {SENSORS} sensors",
         ("what", "seconds", "ratio"),
         [(name, used, used / training["PCA + SVC"]) for name, used in training.items()],
     )
-    by_size = {str(n): round(sound / seconds[name], 1) for n, name in zip(sizes, names[:-1], strict=True)}
+    by_size = {str(n): round(sound / seconds[name], 1) for n, name in zip(sizes, names, strict=False)}
+    streaming, blocks = CHAINS
     finish(
         {
-            "script_speedup": round(seconds["script"] / seconds[names[-2]], 2),
+            "script_speedup": round(seconds["script"] / seconds[names[len(sizes) - 1]], 2),
+            "script_speedup_health": round(seconds["script"] / seconds[WATCHED], 2),
+            "chain_streaming_ms": round(1e3 * seconds[streaming] / sound, 2),
+            "chain_blocks_ms": round(1e3 * seconds[blocks] / sound, 2),
             "real_time_factor": by_size[str(sizes[-1])],
             "real_time_factor_with_health": round(sound / seconds[WATCHED], 1),
             "train_ratio": round(training["gemmed"] / training["PCA + SVC"], 2),

@@ -28,13 +28,13 @@ def finish(figures: Mapping[str, Any]) -> None:
 
 
 def interleaved(jobs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each job, taken in turns so that a slow minute of the machine slows all alike."""
+    """Return the median CPU seconds of each job, in turns so that a slow minute of the machine slows all alike."""
     for job in jobs.values():
         job()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(repeats):
         for name, job in jobs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             job()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.process_time() - start)
     return {name: float(np.median(values)) for name, values in seconds.items()}
