@@ -58,14 +58,12 @@ class Nearest:
 
     def _candidates(self, queries: Singles, lengths: Singles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows of queries and the places of points that may be among their nearest."""
+        # Half of the squared distances, less that of the squared length of the query, and at most so much too small.
         most = np.matmul(queries, self._by_point.transpose(0, 2, 1))
-        most *= np.float32(-2)
-        most += self._most[:, None]
-        most += (self._error * lengths)[:, :, None]
-        limits = self._limits(most)
+        np.subtract(self._most[:, None], most, out=most)
+        limits = self._limits(most) + self._error * lengths
         most -= self._slack[:, None]
-        within = most <= (limits + 2 * self._error * lengths)[:, :, None]
-        row, place = np.divmod(np.flatnonzero(within), most.shape[2])
+        row, place = np.divmod(np.flatnonzero(most <= limits[:, :, None]), most.shape[2])
         return row, place
 
     def _limits(self, most: Singles) -> Singles:
@@ -103,11 +101,11 @@ class Nearest:
 
     @cached_property
     def _most(self) -> Singles:
-        return np.asarray(self._lengths * (1 + self._error), np.float32)
+        return np.asarray(self._lengths * (1 + self._error) / 2, np.float32)
 
     @cached_property
     def _slack(self) -> Singles:
-        return np.asarray(self._lengths * (2 * self._error), np.float32)
+        return np.asarray(self._lengths * self._error, np.float32)
 
 
 def _log_mean_roots(squares: Singles) -> Floats:

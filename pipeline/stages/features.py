@@ -199,7 +199,8 @@ class Cepstrum:
         bands, parts = self._bands(self._windowed.reshape(-1, self.n_fft), self._groups)
         if not bands.min() >= self._rounding * self._most_power(samples):  # also where a sensor is not a number
             drowned = bands.min(axis=1) < self._rounding * parts.sum(axis=1)
-            bands[drowned] = self._exact_bands(frames, drowned)
+            if drowned.any():
+                bands[drowned] = self._exact_bands(frames, drowned)
         np.maximum(bands, _FLOOR, out=bands)
         np.log(bands, out=bands)  # several at a time, unlike np.log10
         # In double precision, for the first coefficient is a sum of many decibels, and off by a thousandth otherwise.
