@@ -65,7 +65,9 @@ class ArrayPresence:
         """From summaries and backgrounds (segments, sensors, values), NaN where a sensor is absent.
 
         `seconds` is how long each background had been heard, `somebody` whether somebody was there. `n_means` of the
-        values are means, which depend on gains. Returns None if either side has too few segments.
+        values are means, which depend on gains. Returns None if either side has too few segments, or if all background
+        is so near in time that none of it can be judged by a rule that was fitted without it: no threshold would be
+        known to keep any rate.
         """
         if min(int(somebody.sum()), int((~somebody).sum())) < _FEWEST:
             return None
@@ -82,6 +84,8 @@ class ArrayPresence:
         stride = float(np.median(np.diff(start_seconds)[np.diff(groups) == 0])) if len(groups) > 1 else 1.0
         counts = np.array([sum(n_starts(one, threshold) for one in stretches) for threshold in THRESHOLDS], np.int64)
         hours = np.array([sum(map(len, stretches)) * stride / 3600])
+        if not hours[0]:
+            return None
         return cls(*rule, typical, counts, hours)
 
     def log_odds(self, summary: NDArray[Any], background: NDArray[Any], seconds: float) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,20 @@ from pipeline.events import (
     Block,
     Decision,
     Gap,
+    Numbers,
     Outcome,
     RecordingStarted,
     Role,
     TrustChanged,
     Verdicts,
 )
+from pipeline.learners.array_presence import fused
 from pipeline.service.assembly import Choices, listening
 from pipeline.service.explain import Explained
 from pipeline.sinks.journal import Journal, Row, Stored
 from pipeline.sinks.jsonl import rounded_numbers
 from pipeline.sinks.sound import SoundStore
-from pipeline.stages import Chain, Classification, Projection, Screening
+from pipeline.stages import Chain, Classification, Presence, Projection, Screening
 from pipeline.training.model import Model
 
 
@@ -60,9 +63,11 @@ def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
 
 
 def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], model: Model) -> Verdicts:
+    told = event.body.get("sensor_presence")  # events of earlier versions have none
     chain = Chain(
         *listening(model.grid, model.settings),
         Projection(model.summary, model.timing),
+        *([] if told is None else [Presence(_Told(told), fused, is_learned=model.presence is not None)]),
         Screening(model.screen, model.reference),
         Classification(model.classifiers),
     )
@@ -77,6 +82,18 @@ def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], mo
         if isinstance(fact, Verdicts):
             return fact
     raise NotFound(f"the stored sound of event {event.id} is incomplete; choose another decision")
+
+
+class _Told:
+    """Presence as the event tells it: it depends on minutes of sound before the segment, which are not heard again."""
+
+    def __init__(self, probabilities: Sequence[float | None]) -> None:
+        told = np.array(probabilities, np.float64)
+        with np.errstate(divide="ignore"):
+            self._log_odds = np.log(told) - np.log1p(-told)
+
+    def log_odds(self, summary: Any, background: Any, seconds: float, /) -> Numbers:
+        return self._log_odds
 
 
 def _trust(body: dict[str, Any]) -> TrustChanged:

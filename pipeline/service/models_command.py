@@ -13,6 +13,7 @@ from pipeline.errors import ModelError
 from pipeline.events import NoticeKind
 from pipeline.service.model_words import agreement, differences, learned_apart, rate, verdict
 from pipeline.service.registry import Registered, Registry
+from pipeline.service.tables import listed
 from pipeline.sinks.journal import Journal
 from pipeline.training.model import Model, Refusal
 
@@ -93,7 +94,7 @@ def _described(one: Registered, registry: Registry) -> Iterator[str]:
     after = f" after {one.parent}" if one.parent else ""
     yield f"learned {one.time}{after}, {one.origin}; {registry.path(one.name)}"
     facts = one.facts
-    yield f"tells {' and '.join(facts['classes'])} apart; {facts['segments']} segments of {facts['passages']} passages"
+    yield f"tells {listed(facts['classes'])} apart; {facts['segments']} segments of {facts['passages']} passages"
     if facts["accuracy"]:
         yield f"accuracy on passages that were left out: {rate(facts['accuracy'])} %"
     yield f"labels that seem wrong: {facts['wrong_labels']:.0%}{_doubted(facts['doubted'])}"

@@ -96,8 +96,10 @@ def _why_none(summary: Mapping[str, Any]) -> str:
 
 
 def _segments_text(summary: Mapping[str, Any]) -> str:
-    """Count the decisions of a recording by label: `12 human, 3 no label, 2 degraded`."""
-    counts = {**summary["labels"], NO_LABEL: summary["abstained"], "degraded": summary["degraded"]}
+    """Count the decisions of a recording by label: `12 human, 40 nobody, 3 no label, 2 degraded`."""
+    nobody = summary.get("nobody", 0)
+    without = {"nobody": nobody, NO_LABEL: summary["abstained"] - nobody, "degraded": summary["degraded"]}
+    counts = {**summary["labels"], **without}
     return ", ".join(f"{n} {label}" for label, n in counts.items() if n)
 
 

@@ -70,12 +70,17 @@ def audit_words(audit: dict[str, Any]) -> str:
     if audit["guaranteed_per_day"] is not None:
         hours, most = audit["background_hours"], audit["guaranteed_per_day"]
         words.append(f"at most {most:g} guaranteed by {hours:.1f} h of background in training")
-    elif audit["background_hours"] is None:
+    elif not audit["background_hours"]:
         words.append("nothing guaranteed: the model was learned without background, label some nobody")
     if audit["estimated_per_day"] is not None:
         rate, low, high = audit["estimated_per_day"]
-        words.append(f"{rate:.2g} ({low:.2g} to {high:.2g}) estimated from {audit['heard_hours']:.1f} h heard")
+        words.append(f"{_rate(rate)} ({_rate(low)} to {_rate(high)}) estimated from {audit['heard_hours']:.1f} h heard")
     return "; ".join(words)
+
+
+def _rate(per_day: float) -> str:
+    """Write a rate in two digits, and a large one in full."""
+    return f"{per_day:.2g}" if per_day < 10 else f"{per_day:.0f}"
 
 
 def recent_passages(journal: Journal, run: str | None) -> dict[str, Any]:

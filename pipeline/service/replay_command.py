@@ -79,7 +79,9 @@ def _replay(
         shown = sink.shown if isinstance(sink, StandardOutput) else _shown(out)
         _tell(summaries, shown, task, listing, out, console)
     counted = totals(summaries)
-    if counted["decisions"] == counted["abstained"]:
+    # That nobody was there is a decision, too.
+    nobody = sum(one.get("nobody", 0) for one in summaries)
+    if counted["decisions"] == counted["abstained"] - nobody:
         return NOTHING_DECIDED
     return SOME_UNUSABLE if counted["troubles"] or listing.troubles else ALL_DECIDED
 

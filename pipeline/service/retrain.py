@@ -119,6 +119,16 @@ class Workshop:
             "classes to replace the starter model"
         )
 
+    def _not_learned(self) -> str:
+        """Say which labels are of no class: nobody would see otherwise that they change nothing."""
+        counts = [f"{name} {n}" for name, n in sorted(self._labeled_passages().items()) if name not in self.classes]
+        if not counts:
+            return ""
+        return (
+            f"; labeled passages that it does not learn from: {', '.join(counts)}; name all classes in "
+            "training.classes to learn them, too, and start gemmed run again"
+        )
+
     def start(self) -> Outcome:
         """The first model, from recordings or a simulated site; they stay among the examples as references."""
         job = self.job
@@ -195,7 +205,8 @@ class Workshop:
         )
         self.registry.prune(self.job.keep_models)
         if added.name in known:
-            return self._nothing(f"what is labelled gives the model {added.name} again, which is {added.status}")
+            why = f"what is labelled gives the model {added.name} again, which is {added.status}"
+            return self._nothing(why + self._not_learned())
         log.info("judged", model=added.name, status=status, why=why)
         return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
 

@@ -159,6 +159,19 @@ def test_too_little_of_either_side_is_no_rule():
         assert ArrayPresence.learn(**part, n_means=N_MEANS) is None
 
 
+def test_background_that_cannot_be_judged_without_itself_is_no_rule():
+    """Walkers for half an hour, and nobody in five minutes of it only: any threshold would seem to start nothing."""
+    data = streams()
+    kept = data["somebody"] | (data["start_seconds"] < 300)
+    part = {name: values[kept] for name, values in data.items()}
+    assert (~part["somebody"]).sum() > 400
+    assert ArrayPresence.learn(**part, n_means=N_MEANS) is None
+    twice = kept | (data["start_seconds"] >= 2100)
+    found = ArrayPresence.learn(**{name: values[twice] for name, values in data.items()}, n_means=N_MEANS)
+    assert found is not None
+    assert found.hours[0] > 0.1
+
+
 def test_it_is_stored_and_read_to_the_bit_and_damaged_arrays_are_refused():
     presence, data = learned(), streams(seed=3)
     again = ArrayPresence.from_arrays(presence.as_arrays())

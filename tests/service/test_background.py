@@ -114,6 +114,17 @@ def test_an_audit_adds_up_the_hours_since_the_threshold_changed(tmp_path):
     assert "from 1.5 h heard" in audit_words(found)
 
 
+@pytest.mark.parametrize("background", [None, 0.0])
+def test_without_background_nothing_is_guaranteed_and_large_rates_are_written_in_full(background):
+    audit = {
+        "configured_per_day": 24.0, "background_hours": background, "guaranteed_per_day": None, "heard_hours": 0.73,
+        "estimated_per_day": [19.2, 2.46, 154.0],
+    }  # fmt: skip
+    words = audit_words(audit)
+    assert words.startswith("24 a day configured; nothing guaranteed")
+    assert words.endswith("19 (2.5 to 154) estimated from 0.7 h heard")
+
+
 def test_what_is_guaranteed_is_one_more_than_counted_in_the_background_of_training(tmp_path):
     """The lowest threshold that keeps the rate starts two passages in 16 hours: at most three in the next 16."""
     starts = [9, 5, 2, 2, 1, *[0] * (len(THRESHOLDS) - 5)]

@@ -20,6 +20,7 @@ from pipeline.events import Decision
 from pipeline.service.assembly import Choices, whole_chain
 from pipeline.service.decisions import DecisionFile, read_events
 from pipeline.service.replay import Replay, replay
+from pipeline.service.starter import STARTER
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.training.model import Model
 from pipeline.workers import ThisProcess, progress_bar
@@ -231,6 +232,18 @@ def test_the_exit_code_tells_the_outcome(model, unseen, tmp_path):
     assert done.returncode == 4
     assert "too short for a segment" in done.stdout
     assert gemmed("replay", str(tmp_path / "none"), "--model", str(model), "--out", out).returncode == 1
+
+
+def test_a_recording_in_which_nobody_is_heard_is_decided(tmp_path):
+    """A quiet night is no failure."""
+    quiet, rng = tmp_path / "quiet", np.random.default_rng(0)
+    quiet.mkdir()
+    soundfile.write(quiet / "q.wav", rng.normal(0, 0.003, (8 * 16_000, 4)), 16_000)
+    done = gemmed("replay", str(quiet), "--model", str(STARTER), "--out", str(tmp_path / "q.jsonl"))
+    assert done.returncode == 0, done.stderr
+    assert "13 nobody" in done.stdout
+    assert "no label" not in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("0 passages; written")
 
 
 def test_recordings_that_were_trained_on_are_marked(model, tmp_path):

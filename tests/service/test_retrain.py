@@ -122,6 +122,16 @@ def test_without_labels_there_is_nothing_new(state):
     assert kinds(state)[-1] == "retraining_finished"
 
 
+def test_labels_of_no_class_of_the_model_are_named(state):
+    """They change nothing, and whoever gave them must know."""
+    places, _ = told(state)
+    label(state, "night", places[:2], ["vehicle", "vehicle"])
+    assert run(state, Job(**CHOSEN)) is Outcome.NOTHING
+    with Journal(state / "journal.sqlite") as journal:
+        *_, last = journal.events(types=["retraining_finished"])
+    assert "which is champion; labeled passages that it does not learn from: vehicle 2; name all" in last.body["why"]
+
+
 def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
     """A model that decides nothing and screens; it is champion, for nothing is there that it could be worse than."""
     labels = ["human", "human_animal"] * 4

@@ -24,14 +24,18 @@ import pytest
 import soundfile
 
 from pipeline.notifications import Links
+from pipeline.service.explain_stored import explain_stored
+from pipeline.service.starter import STARTER
 from pipeline.service.state import StateDirectory
 from pipeline.service.tokens import hash_of, new_token
 from pipeline.simulation import Day
 from pipeline.simulation.day import PassageTruth
 from pipeline.simulation.options import site_of
 from pipeline.sinks.journal import Journal
+from pipeline.sinks.sound import SoundStore
+from pipeline.training.model import Model
 from tests.conftest import eventually, free_port
-from tests.forked import ROOT, gemmed, is_stopped
+from tests.forked import gemmed, is_stopped
 from tests.service.live import Running, children, settings
 from tests.sinks.broker import Mosquitto, Subscriber
 from tests.sinks.receiver import Server, serving
@@ -110,7 +114,7 @@ def night(tmp_path_factory) -> Iterator[Night]:
     with serving() as server, Mosquitto(directory / "broker") as broker:
         config = settings(
             directory / "daemon",
-            model=ROOT / "pipeline" / "starter",
+            model=STARTER,
             rate_hz=RATE,
             source=f'kind = "folder"\npath = "{folder}"\npattern = "{PATTERN}"\nsettle = "100 ms"',
             more=SETTINGS.format(web=port, hash=hash_of(TOKEN), broker=broker.address, webhook=server.url),
@@ -226,6 +230,16 @@ def test_every_list_says_the_same(night):
     (one,) = [one for one in calendar["days"] if one["passages"]]
     assert (one["day"], one["labels"]) == ("2026-01-01", {"vehicle": 1, "animal": 1, "human": 1})
     assert one["hours"][5:7] == [{"vehicle": 1}, {"animal": 1, "human": 1}]
+
+
+def test_decisions_with_and_without_anybody_are_explained_by_what_they_were_made_from(night):
+    """P-values, computed again from the kept sound, are those of the event; without anybody they are other ones."""
+    state, model = StateDirectory(night.config.parent / "state"), Model.load(STARTER)
+    with Journal(state.journal, read_only=True) as journal:
+        sound, decisions = SoundStore(state.sound, journal), list(journal.events(types=["decision"]))[::20]
+        same = [explain_stored(one, journal, sound, model).same for one in decisions]
+    assert {one.body["reason"] for one in decisions} >= {"nobody", None}
+    assert all(same)
 
 
 def test_every_clip_can_be_fetched_with_its_link_alone(night):

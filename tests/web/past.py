@@ -100,7 +100,7 @@ def _passage(recording: str, begin: float, end: float, one: Past) -> Passage:
         end,
         SURE.get(one.label or "", UNCLEAR),
         peaks=(Peak(0, round((begin + 2) * RATE), 12.0), Peak(1, round((begin + 4.5) * RATE), 15.5)),
-        excluded=(Exclusion(2, Role.MASKED, 0.4),),
+        excluded=(Exclusion(0, Role.ANOMALOUS, 0.1), Exclusion(2, Role.MASKED, 0.4)),
         cadence=(112.0, 0.41),
         rate_hz=RATE,
     )

@@ -66,8 +66,9 @@ export function day(iso) {
 export const time = (iso, written = clock) =>
   el("time", { datetime: iso, title: `${day(iso)} local, ${new Date(iso).toISOString().slice(0, 19)}Z` }, written(iso));
 
-/** How long, in words: 48 s, 12 min, 3 h, 5 d. */
+/** How long, in words: 48 s, 12 min, 3 h, 5 d; not below 0 where the clock of the sound is ahead. */
 export function long(seconds) {
+  if (seconds < 0) return "0 s";
   if (seconds < 90) return `${Math.round(seconds)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
@@ -78,6 +79,7 @@ export const percent = (share) => (share === null || share === undefined ? "–"
 /** A probability in percent; never 100 %, which would claim too much. */
 export const probabilityText = (probability) => (probability > 0.99 ? "> 99 %" : percent(probability));
 export const words = (name) => String(name).replaceAll("_", " ");
+export const inARow = (items) => [items.slice(0, -1).join(", "), ...items.slice(-1)].filter(Boolean).join(" and ");
 export const counted = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
 
 /** Designed, not accidental: what a page shows while it has nothing to show. */

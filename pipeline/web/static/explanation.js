@@ -7,7 +7,7 @@ import { figure, soundFigure } from "./sounds.js";
 import { shape } from "./states.js";
 
 const number = (value, digits = 3) => (value === null ? "–" : value.toFixed(digits).replace("-", "−"));
-const without = (one) => (one.label === null ? `undecided${one.reason ? ` (${one.reason})` : ""}` : `${words(one.label)} ${percent(one.probability)}`);
+const without = (one) => (one.reason === "nobody" ? "nobody" : one.label === null ? `undecided${one.reason ? ` (${one.reason})` : ""}` : `${words(one.label)} ${percent(one.probability)}`);
 
 /** The explanation of a decision for one sensor of the array. */
 export function explained(found, sensor) {

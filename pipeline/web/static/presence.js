@@ -98,12 +98,12 @@ function undecided(status, decision) {
   };
 }
 
-/** The headline as elements. */
+/** The headline as elements; however many lines there are, the sensors keep their place, and a link there the focus. */
 export function headline(status, decision) {
   const { kind, title, probability, lines, sensors } = standing(status, decision);
   return el("div.presence-head", { data: { kind } },
     el("p.verdict", {}, title, probability && el("span.number", {}, ` ${probability}`)),
-    lines.filter(Boolean).map((line) => el("p", {}, line)),
+    el("div.lines", {}, lines.filter(Boolean).map((line) => el("p", {}, line))),
     sensors && weights(sensors));
 }
 

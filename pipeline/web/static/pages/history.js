@@ -177,7 +177,8 @@ export async function show(root) {
       control,
       show(one) {
         const cadence = one.cadence_per_minute === null ? "" : ` · ${Math.round(one.cadence_per_minute)} steps/min`;
-        const out = one.sensors_excluded.length ? ` · without sensor ${[...new Set(one.sensors_excluded.map((each) => each.sensor))].join(", ")}` : "";
+        const unused = [...new Set(one.sensors_excluded.map((each) => each.sensor))].filter((sensor) => !one.sensors_used.includes(sensor));
+        const out = unused.length ? ` · without sensor${unused.length > 1 ? "s" : ""} ${unused.join(", ")}` : "";
         replace(what,
           el("p", {}, el("a", { href: `/history?passage=${encodeURIComponent(one.passage)}`, onclick: (event) => openLink(event, one.passage), "aria-label": `${clock(one.start_time)} ${nameOf(one)}, details` }, el("span.number", {}, clock(one.start_time)), " ", verdict(one, classes())),
             one.probability !== null && el("span.number", {}, ` ${probabilityText(one.probability)}`)),

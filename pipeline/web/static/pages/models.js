@@ -1,7 +1,7 @@
 // Which models there are, who decides, what each was learned from, and what training refused.
 
 import { get, post } from "../api.js";
-import { day, el, empty, failed, loading, percent, replace, svg, time, words } from "../dom.js";
+import { day, el, empty, failed, inARow, loading, percent, replace, svg, time, words } from "../dom.js";
 import * as live from "../live.js";
 import { playButton } from "../sounds.js";
 import { shape } from "../states.js";
@@ -156,7 +156,7 @@ function described(one, all, { promote }) {
       el("dl.facts", {}, [
         ["is", [status(one), " since ", time(one.since, day), `: ${one.why}`]],
         ["learned", [time(one.learned, day), `, ${ORIGINS[one.origin] ?? one.origin}${one.parent ? `, after ${one.parent}` : ""}`]],
-        ["tells apart", one.classes.map(words).join(" and ")],
+        ["tells apart", inARow(one.classes.map(words))],
         ["from", `${one.segments} segments of ${one.passages} passages`],
         ["accuracy", rate(one.accuracy)],
         ["labels", `${percent(one.wrong_labels)} seem wrong${one.doubted.length ? `, in ${one.doubted.slice(0, 5).join(", ")}${one.doubted.length > 5 ? ` and ${one.doubted.length - 5} more` : ""}` : ""}`],
