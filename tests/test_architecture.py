@@ -98,6 +98,7 @@ MAY_IMPORT = {
         "sources",
         "stages",
         "training",
+        "transforms",
         "views",
         "wire",
         "workers",
