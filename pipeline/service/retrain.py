@@ -69,13 +69,20 @@ class Workshop:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Those of the job or of the champion; those that are labeled, if it is the model that comes with gemmed."""
+        """Those of the job, else those of the champion and all others of which enough passages are labeled.
+
+        The classes of the model that comes with gemmed give way to two or more that are labeled.
+        """
         if self.job.classes or self.champion is None:
             return self.job.classes or CLASSES
-        if not self._is_with_starter:
-            return self.champion.classes
         enough = {name for name, n in self._labeled_passages().items() if n >= self.gate.least_passages}
-        return tuple(sorted(enough)) if len(enough) > 1 else self.champion.classes
+        if self._is_with_starter and len(enough) > 1:
+            return tuple(sorted(enough))
+        return self.champion.classes + (() if self._is_with_starter else self._new(enough))
+
+    def _new(self, classes: set[str]) -> tuple[str, ...]:
+        assert self.champion is not None
+        return tuple(sorted(classes - set(self.champion.classes)))
 
     @property
     def _is_with_starter(self) -> bool:
@@ -124,10 +131,12 @@ class Workshop:
         counts = [f"{name} {n}" for name, n in sorted(self._labeled_passages().items()) if name not in self.classes]
         if not counts:
             return ""
-        return (
-            f"; labeled passages that it does not learn from: {', '.join(counts)}; name all classes in "
-            "training.classes to learn them, too, and start gemmed run again"
+        cure = (
+            "name all classes in training.classes to learn them, too, and start gemmed run again"
+            if self.job.classes
+            else f"label {self.gate.least_passages} of each to learn them, too"
         )
+        return f"; labeled passages that it does not learn from: {', '.join(counts)}; {cure}"
 
     def start(self) -> Outcome:
         """The first model, from recordings or a simulated site; they stay among the examples as references."""
@@ -191,7 +200,7 @@ class Workshop:
     def _judged(self, model: Model, examples: Examples) -> Outcome:
         honest = judge_honestly(examples, model)
         opposed = self._opposed(model, examples)
-        verdict = self.gate.judge(model, honest, self.champion, opposed, classes_may_change=self._is_with_starter)
+        verdict = self.gate.judge(model, honest, self.champion, opposed, classes_may_change=self._may_replace(model))
         status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
         why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
         known = {one.name for one in self.registry.all()}
@@ -211,12 +220,18 @@ class Workshop:
         return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
 
     def _opposed(self, challenger: Model, examples: Examples) -> list[Judged]:
-        """Judge the examples by the champion, if both models have the same classes or those of the champion may go."""
+        """Judge the examples by the champion, if the challenger has its classes or may have others."""
         if self.champion is None or not self.champion.decides:
             return []
-        if self.champion.classes != challenger.classes and not self._is_with_starter:
+        if self.champion.classes != challenger.classes and not self._may_replace(challenger):
             return []
         return judge_honestly(examples, self.champion)
+
+    def _may_replace(self, challenger: Model) -> bool:
+        """Whether it may have other classes than the champion: more of them, or those that are labeled."""
+        return self.champion is not None and (
+            self._is_with_starter or set(self.champion.classes) < set(challenger.classes)
+        )
 
     def _update(self, hearing: Hearing) -> int:
         labels = self._labels()

@@ -129,7 +129,19 @@ def test_labels_of_no_class_of_the_model_are_named(state):
     assert run(state, Job(**CHOSEN)) is Outcome.NOTHING
     with Journal(state / "journal.sqlite") as journal:
         *_, last = journal.events(types=["retraining_finished"])
-    assert "which is champion; labeled passages that it does not learn from: vehicle 2; name all" in last.body["why"]
+    assert "which is champion; labeled passages that it does not learn from: vehicle 2; label 5" in last.body["why"]
+
+
+def test_a_class_of_which_enough_passages_are_labeled_is_learned_too(state):
+    """The champion is compared by name, and has none for the new class."""
+    places, _ = told(state)
+    label(state, "night", places[:6], ["vehicle"] * 6)
+    run(state, Job(**CHOSEN))
+    with Journal(state / "journal.sqlite") as journal:
+        newest = Registry(state / "models", journal).all()[0]
+    assert newest.facts["classes"] == ["human", "human_animal", "vehicle"]
+    assert newest.facts["gate"]["criteria"]["classes"] == []
+    assert newest.facts["gate"]["compared"]["passages"] >= 6
 
 
 def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
