@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from ipaddress import ip_address
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pipeline.errors import LinkError, SettingsError
+from pipeline.hosts import is_loopback
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -103,14 +103,6 @@ class Access:
             files = ", ".join(str(file) for file in (self.ca_file, self.certificate, self.key) if file)
             raise LinkError(f"{files} cannot be used: {error}; give files in PEM format that can be read") from error
         return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether it is this machine."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _read(file: Path) -> str:
