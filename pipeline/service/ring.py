@@ -30,7 +30,7 @@ class Ended:
 
 @dataclass(slots=True)
 class _Run:
-    """Consecutive samples with one mask; `place` counts all samples that were ever written."""
+    """Consecutive samples with one mask; `place` counts the samples written since the buffer was last empty."""
 
     start: int
     stop: int
@@ -146,6 +146,8 @@ class Ring:
         for start in range(block.start, block.stop, step):
             stop = min(start + step, block.stop)
             self._make_room(stop - start)
+            if not self._fill:
+                self._written = 0  # memory that is not needed is never touched
             self._write(block.samples[:, start - block.start : stop - block.start])
             self._extend(start, stop, block.delivered)
 

@@ -142,6 +142,17 @@ def test_what_was_taken_is_not_written_over():
     assert (taken.samples == numbered(0, 50).samples).all()
 
 
+def test_a_buffer_that_is_emptied_again_and_again_touches_no_more_memory_than_it_holds():
+    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    reader = Reader(ring)
+    for start in range(0, 5000, 50):
+        ring.put(numbered(start, 30))
+        ring.put(numbered(start + 30, 20))
+        assert reader.take()
+    assert (reader.position, reader.lost) == (5000, 0)
+    assert not ring._samples[:, 50:].any()
+
+
 def test_a_tick_says_only_that_the_writer_lives():
     ring = Ring(SENSORS, 50, drop_oldest=True)
     before = ring.alive_at
