@@ -7,8 +7,10 @@ that he was. All connections of a process share one thread, in which the library
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
@@ -16,24 +18,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from ipaddress import ip_address
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pipeline.errors import LinkError, SettingsError
+from pipeline.hosts import is_loopback
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
     from nats.js import JetStreamContext
-    from nats.js.api import RawStreamMsg
+    from nats.js.api import ConsumerInfo, RawStreamMsg
 
 _SECONDS = 5.0
 _DUPLICATE_SECONDS = 600.0
 """So long the broker knows the ids of messages, and takes none of them twice."""
 _FORGOTTEN_AFTER_SECONDS = 30.0
 """A consumer that nobody asks any more."""
+_REQUEST_SECONDS = 30.0
+"""A request for messages that nobody fulfils is made again."""
+_REQUEST_TOOK_TOO_LONG = "408"
 _AT_ONCE = 100
 _WRONG_LAST_SEQUENCE, _NO_SUCH_STREAM, _NO_SUCH_MESSAGE = 10071, 10059, 10043
 _NO_ROOM = {10023, 10047, 10077}
@@ -96,14 +105,6 @@ class Access:
         return context
 
 
-def is_loopback(host: str) -> bool:
-    """Whether it is this machine."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _read(file: Path) -> str:
     try:
         return file.read_text()
@@ -113,7 +114,7 @@ def _read(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a stream holds: its place there, when it came, and how many more there are behind it."""
+    """What a stream holds: its place there, when it came, and how many more there were behind it when it was sent."""
 
     subject: str
     sequence: int
@@ -439,18 +440,46 @@ class Sent:
 
 
 class Reader:
-    """Messages of a subject in order. If one is missing in what the broker delivers, it is asked again from there."""
+    """Messages of a subject in order. If one is missing in what the broker delivers, it is asked again from there.
+
+    A request for messages waits at the broker, which delivers them as they come: one by one they would need two
+    requests each.
+    """
 
     def __init__(self, broker: Broker, stream: str, subject: str, start: int | datetime) -> None:
         self._broker, self._stream, self._subject = broker, stream, subject
         self._next = start if isinstance(start, datetime) else max(1, start)
-        self._consumer: Any = None
+        self._consumer: _Consumer | None = None
         self._delivered = 0
         self._created: object = None
 
     def take(self, *, most: int, seconds: float) -> list[Message]:
         """What is there, at most so many; after so many seconds without any, nothing."""
-        return self._broker._run(self._take(most, seconds), more_seconds=seconds)
+        consumer = self._broker._run(self._opened()) if self._consumer is None else self._consumer
+        if not consumer.wait(most, seconds):
+            self._broker._run(self._check())
+            return []
+        messages = self._in_order(consumer, most)
+        if self._consumer is consumer:
+            consumer.ask(most)  # they may arrive while these are used
+        return messages
+
+    def _in_order(self, consumer: _Consumer, most: int) -> list[Message]:
+        """Messages that arrived, up to the first that does not follow on the one before it."""
+        messages: list[Message] = []
+        while consumer.arrived and len(messages) < most:
+            one = consumer.arrived.popleft()
+            about = one.metadata
+            if about.sequence.consumer != self._delivered + 1:
+                self._broker._run(self._begin_again())
+                break
+            self._delivered += 1
+            self._next = about.sequence.stream + 1
+            messages.append(
+                Message(one.subject, about.sequence.stream, one.data, about.timestamp, one.headers or {},
+                        consumer.pending)
+            )  # fmt: skip
+        return messages
 
     def to_the_end(self) -> Iterator[Message]:
         """All that are there. The broker says how many: nothing for a while is no end where machines are slow."""
@@ -470,48 +499,31 @@ class Reader:
 
         consumer = await self._opened()
         try:
-            return await consumer.consumer_info()
+            return await consumer.info()
         except NotFoundError:
             await self._begin_again()
             return None
 
-    async def _take(self, most: int, seconds: float) -> list[Message]:
-        from nats.errors import TimeoutError as NothingThere
-
-        consumer = await self._opened()
-        try:
-            found = await consumer.fetch(most, timeout=seconds)
-        except (NothingThere, TimeoutError):
-            # A consumer that the broker has forgotten also delivers nothing.
-            info = await self._info()
-            if info is not None and info.delivered.consumer_seq != self._delivered:
-                await self._begin_again()
-            return []
-        messages: list[Message] = []
-        for one in found:
-            about = one.metadata
-            if about.sequence.consumer != self._delivered + 1:
-                await self._begin_again()
-                break
-            self._delivered += 1
-            self._next = about.sequence.stream + 1
-            messages.append(
-                Message(one.subject, about.sequence.stream, one.data, about.timestamp, one.headers or {},
-                        about.num_pending)
-            )  # fmt: skip
-        return messages
+    async def _check(self) -> None:
+        """Begin again if the broker has delivered what never arrived, or has forgotten us; ask again if it has that."""
+        info, consumer = await self._info(), await self._opened()
+        if info is not None and info.delivered.consumer_seq != self._delivered + consumer.unread:
+            await self._begin_again()
+        elif info is not None and not info.num_waiting:
+            consumer.ask_again()
 
     async def _begin_again(self) -> None:
         """From where the last one was: something is missing in what was delivered, or nobody delivers."""
-        await self._consumer.unsubscribe()
+        if self._consumer is not None:
+            await self._consumer.close()
         self._consumer = None
 
-    async def _opened(self) -> Any:
+    async def _opened(self) -> _Consumer:
         if self._consumer is None:
             self._consumer, self._delivered = await self._open(), 0
         return self._consumer
 
-    async def _open(self) -> Any:
+    async def _open(self) -> _Consumer:
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
         created = (await self._broker._js.stream_info(self._stream)).created
@@ -521,21 +533,102 @@ class Reader:
         start: dict[str, Any] = {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": self._next}
         if isinstance(self._next, datetime):
             start = {"deliver_policy": DeliverPolicy.BY_START_TIME, "opt_start_time": self._next}
-        return await self._broker._js.pull_subscribe(
-            self._subject,
-            stream=self._stream,
-            config=ConsumerConfig(
-                **start,
-                ack_policy=AckPolicy.NONE,
-                inactive_threshold=_FORGOTTEN_AFTER_SECONDS,
-                mem_storage=True,
-            ),
+        config = ConsumerConfig(
+            **start,
+            filter_subject=self._subject,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=_FORGOTTEN_AFTER_SECONDS,
+            mem_storage=True,
         )
+        made = await self._broker._js.add_consumer(self._stream, config)
+        consumer = _Consumer(self._broker, self._stream, made.name)
+        await consumer.listen()
+        return consumer
 
     def close(self) -> None:
         if self._consumer is not None:
             with suppress(LinkError):
-                self._broker._run(self._consumer.unsubscribe())
+                self._broker._run(self._consumer.close())
+
+
+class _Consumer:
+    """What the broker knows of a reader, and what has arrived of it; one request at a time waits for more."""
+
+    def __init__(self, broker: Broker, stream: str, name: str) -> None:
+        self._client, self._js, self._stream, self.name = broker._client, broker._js, stream, name
+        self._inbox = self._client.new_inbox()
+        self._subscription: Subscription | None = None
+        self.arrived: deque[Msg] = deque()
+        self._inward: SimpleQueue[Msg] = SimpleQueue()
+        self._asked = 0
+        """Messages that our request may still bring."""
+        self._behind = 0
+        """Messages that the broker had behind the last that arrived."""
+
+    async def listen(self) -> None:
+        self._subscription = await self._client.subscribe(self._inbox, cb=self._take_in)
+
+    async def _take_in(self, message: Msg) -> None:
+        self._inward.put(message)
+
+    async def info(self) -> ConsumerInfo:
+        """How far the broker is with it."""
+        info: ConsumerInfo = await self._js.consumer_info(self._stream, self.name)
+        return info
+
+    @property
+    def unread(self) -> int:
+        """How many messages arrived that nobody has taken."""
+        return len(self.arrived) + self._inward.qsize()
+
+    @property
+    def pending(self) -> int:
+        """How many messages there are behind the last that was taken."""
+        return len(self.arrived) + self._behind
+
+    def ask(self, most: int) -> None:
+        """Let messages be delivered as they come, if none are any more."""
+        if not self._asked:
+            self._asked = most
+            asyncio.run_coroutine_threadsafe(self._request(most), _loop())
+
+    def ask_again(self) -> None:
+        """Before the next wait: the broker has lost the request."""
+        self._asked = 0
+
+    async def _request(self, most: int) -> None:
+        wanted = json.dumps({"batch": most, "expires": round(_REQUEST_SECONDS * 1e9)}).encode()
+        await self._client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.name}", wanted, reply=self._inbox)
+
+    def wait(self, most: int, seconds: float) -> bool:
+        """Whether anything arrived within some seconds; no longer if the broker says that nothing will."""
+        until = monotonic() + seconds
+        while not self.arrived:
+            self.ask(most)
+            try:
+                refused = self._sort_in(self._inward.get(timeout=max(0.0, until - monotonic())))
+            except Empty:
+                return False
+            if refused:
+                return False
+        while not self._inward.empty():
+            self._sort_in(self._inward.get())
+        return True
+
+    def _sort_in(self, message: Msg) -> bool:
+        """Whether it says that our request is refused; one that only took too long is made again."""
+        status = None if message.reply else (message.headers or {}).get("Status")
+        if status is not None:
+            self._asked = 0
+            return status != _REQUEST_TOOK_TOO_LONG
+        self.arrived.append(message)
+        self._asked = max(0, self._asked - 1)
+        self._behind = message.metadata.num_pending
+        return False
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
 
 
 class Bucket:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
+from itertools import groupby
 from math import prod
 from typing import Any, TypeVar
 
@@ -32,6 +33,10 @@ _MAGIC = b"GEMMED"
 _HEAD = struct.Struct("<6sH32s")
 _MOST_BYTES = 1 << 28
 """A few bytes could be made to unfold to more than there is memory."""
+_LARGE_BYTES, _WORTHWHILE = 4096, 0.85
+_FOR_TEXT, _FOR_RUNS, _AS_IT_IS = (1, zlib.Z_DEFAULT_STRATEGY), (1, zlib.Z_RLE), (0, zlib.Z_DEFAULT_STRATEGY)
+_ZLIB_HEAD, _ZLIB_END = b"\x78\x01", b"\x03\x00"
+"""Of a stream whose pieces were packed by themselves: before them, and the last one, which is empty."""
 _COLLECTIONS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "dict": dict, "counter": Counter,
 }  # fmt: skip
@@ -40,6 +45,8 @@ _CANNOT_BE = (
     zlib.error, struct.error, LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError,
 )  # fmt: skip
 _FULL_SCALE = np.float32(32768)
+_LEAST_SOUND = 64
+"""Numbers in an array that is worth the question whether it is sound."""
 
 Class = TypeVar("Class", bound=type)
 
@@ -139,7 +146,7 @@ def packed(content: Any) -> bytes:
     """Values as bytes, the same for the same values."""
     packing = _Packing()
     text = json.dumps(packing.told(content), separators=(",", ":")).encode()
-    rest = zlib.compress(b"".join([struct.pack("<I", len(text)), text, *packing.arrays]), 1)
+    rest = _compressed(struct.pack("<I", len(text)) + text, packing.arrays)
     return _HEAD.pack(_MAGIC, VERSION, sha256(rest).digest()) + rest
 
 
@@ -157,6 +164,37 @@ def unpacked(data: bytes) -> Any:
         return _Unpacking(rest).content()
     except _CANNOT_BE as error:
         raise StateError(f"stored state has something that cannot be: {error}; begin anew without it") from error
+
+
+def _compressed(text: bytes, arrays: list[bytes]) -> bytes:
+    """All one behind the other, as one stream of zlib: small arrays together, large ones by themselves.
+
+    Most large ones are sound: noise in the lower bytes, which never gets smaller and is stored as it is, and long runs
+    in the upper ones.
+    """
+    stream, check = [_ZLIB_HEAD, _deflated(text, *_FOR_TEXT)], zlib.adler32(text)
+    for is_large, group in groupby(arrays, lambda part: len(part) >= _LARGE_BYTES):
+        for part in group if is_large else [b"".join(group)]:
+            stream.append(_deflated(part, *_suitable(part) if is_large else _FOR_TEXT))
+            check = zlib.adler32(part, check)
+    return b"".join([*stream, _ZLIB_END, check.to_bytes(4, "big")])
+
+
+def _cut(planes: bytes, length: int) -> list[bytes]:
+    """Large planes by themselves."""
+    return [planes[at : at + length] for at in range(0, len(planes), length)] if length >= _LARGE_BYTES else [planes]
+
+
+def _suitable(part: bytes) -> tuple[int, int]:
+    """Level and strategy for a large part, by some of its bytes."""
+    some = part[:: len(part) // _LARGE_BYTES]
+    return _FOR_RUNS if len(_deflated(some, *_FOR_RUNS)) < _WORTHWHILE * len(some) else _AS_IT_IS
+
+
+def _deflated(part: bytes, level: int, strategy: int) -> bytes:
+    """A piece of a stream that refers to nothing before it."""
+    packing = zlib.compressobj(level, wbits=-zlib.MAX_WBITS, strategy=strategy)
+    return packing.compress(part) + packing.flush(zlib.Z_FULL_FLUSH)
 
 
 class _Packing:
@@ -206,8 +244,8 @@ class _Packing:
         if whole is not None:
             return ["sound", [self._array(part) for part in whole], writeable]
         # The first bytes of all numbers, then the second ones: like beside like is half as large.
-        planes = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, array.itemsize).T
-        self.arrays.append(planes.tobytes())
+        planes = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, array.itemsize).T.tobytes()
+        self.arrays += _cut(planes, len(planes) // array.itemsize)
         return ["array", array.dtype.str, list(array.shape), writeable]
 
 
@@ -292,7 +330,12 @@ def _check_numbers(kind: np.dtype[Any]) -> None:
 
 def _as_whole_numbers(sound: NDArray[Any]) -> tuple[NDArray[np.int16], NDArray[np.uint8]] | None:
     """Sound of 16 bits in half the space, and which of its zeros are negative; None if it is of anything else."""
-    if sound.dtype != np.float32 or not sound.ndim or not sound.size or not ((sound >= -1) & (sound < 1)).all():
+    if (
+        sound.dtype != np.float32
+        or not sound.ndim
+        or sound.size < _LEAST_SOUND
+        or not ((sound >= -1) & (sound < 1)).all()
+    ):
         return None
     whole = (sound * _FULL_SCALE).astype(np.int16)
     negative = np.packbits((whole == 0) & np.signbit(sound))

@@ -26,18 +26,18 @@ in another way. At a multiple of the largest register none is left over."""
 
 def rfft(values: NDArray[Any]) -> NDArray[Any]:
     """Return the spectra of real values along the last axis, (..., n) to (..., n // 2 + 1)."""
-    if r2c is None or not values.size:
+    if r2c is None:
         import scipy.fft
 
         return np.asarray(scipy.fft.rfft(values))
     rows = _whole_registers(values)
     spectra = r2c(rows, axes=(1,))[: _n_rows(values)]
-    return np.asarray(spectra.reshape(*values.shape[:-1], -1))
+    return np.asarray(spectra.reshape(*values.shape[:-1], spectra.shape[-1]))
 
 
 def irfft(spectra: NDArray[Any], n: int) -> NDArray[Any]:
     """Return the `n` real values of spectra along the last axis; missing high frequencies are 0."""
-    if r2c is None or not spectra.size:
+    if r2c is None:
         import scipy.fft
 
         return np.asarray(scipy.fft.irfft(spectra, n))
@@ -60,12 +60,12 @@ def _n_rows(values: NDArray[Any]) -> int:
 
 
 def _whole_registers(values: NDArray[Any], length: int | None = None) -> NDArray[Any]:
-    """Return rows of `length`, filled up with zeros, as many as fill whole registers."""
+    """Return rows of `length`, filled up with zeros, as many as fill whole registers; of no rows one register."""
     n, own = _n_rows(values), values.shape[-1]
     length = own if length is None else length
-    if n % _TOGETHER == 0 and own == length:
+    if n and n % _TOGETHER == 0 and own == length:
         return values.reshape(n, own)
-    rows = np.zeros((n + -n % _TOGETHER, length), values.dtype)
+    rows = np.zeros((max(n, 1) + -max(n, 1) % _TOGETHER, length), values.dtype)
     used = min(own, length)
     rows[:n, :used] = values.reshape(n, own)[:, :used]
     return rows

@@ -99,6 +99,32 @@ def test_sound_of_16_bits_needs_no_more_than_these():
     assert len(packed(quiet)) < 1.3 * quiet.size
 
 
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.builds(
+            lambda seed, size, spread: np.random.default_rng(seed).integers(0, spread, size, np.int64),
+            st.integers(0, 99), st.integers(0, 20_000), st.sampled_from([1, 2, 200, 2**40]),
+        ), max_size=5,
+    )
+)  # fmt: skip
+def test_large_arrays_among_small_ones_are_one_stream_of_zlib(arrays):
+    """Noise as it is, the rest compressed: as any program unpacks it that knows nothing of the pieces."""
+    data = packed(arrays)
+    text = json.dumps(["list", [["array", "<i8", [len(one)], True] for one in arrays]], separators=(",", ":")).encode()
+    planes = [bytes(one.tobytes()[byte::8]) for one in arrays for byte in range(8)]
+    assert zlib.decompress(data[40:]) == struct.pack("<I", len(text)) + text + b"".join(planes)
+    assert bits(unpacked(data)) == bits(arrays)
+
+
+def test_noise_is_stored_as_it_is_and_all_else_gets_small():
+    rng = np.random.default_rng(0)
+    assert len(packed(rng.bytes(1) * 100_000)) < 5_000
+    assert len(packed(rng.integers(0, 256, 100_000, np.uint8))) < 100_200
+    assert len(packed(rng.integers(0, 256, 100_000, np.int64))) < 100_200 + 8 * 2_000
+    assert len(packed(np.zeros((4, 50_000), bool))) < 1_000
+
+
 def test_arrays_may_be_written_to_if_they_might_be_before():
     array = np.arange(3)
     frozen = TrustChanged(0, np.ones(2, bool))

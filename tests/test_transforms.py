@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -64,6 +67,22 @@ def test_values_need_not_be_contiguous():
 
 def test_no_row_at_all():
     assert rfft(np.zeros((0, 8))).shape == (0, 5)
+    assert rfft(np.zeros((3, 0, 8), np.float32)).shape == (3, 0, 5)
+    assert irfft(np.zeros((0, 5), np.complex64), 8).shape == (0, 8)
+
+
+def test_scipy_is_not_imported_where_ducc0_is_installed():
+    """It takes 18 MB."""
+    program = """
+import sys
+import numpy as np
+from pipeline.transforms import fast_length, irfft, r2c, rfft
+for rows in (0, 3):
+    irfft(rfft(np.zeros((rows, 16), np.float32)), fast_length(16))
+print(r2c is None or "scipy" not in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_fast_lengths_have_small_factors_only():

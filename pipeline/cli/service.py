@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +53,6 @@ def run(
     go on; 2: the settings cannot be used, and trying again would not help.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.service.console import ConsoleView, plain_console
         from pipeline.service.daemon import Daemon
         from pipeline.service.logs import log, start_logging
         from pipeline.sinks.jsonl import line
@@ -73,7 +72,13 @@ def run(
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise UsageError("whoever read the events is gone; run it without --events, or let him stay") from error
 
-        Daemon(settings, show=[write if events else ConsoleView(plain_console()).show], seconds=seconds).run()
+        Daemon(settings, show=[write if events else _told_to_people()], seconds=seconds).run()
+
+
+def _told_to_people() -> Callable[[dict[str, object]], None]:
+    from pipeline.service.console import ConsoleView, plain_console
+
+    return ConsoleView(plain_console()).show
 
 
 @app.command()
@@ -89,8 +94,9 @@ def web(
     itself; then its address is told.
     """
     with errors_for_people():
-        from pipeline.service.address import is_gemmed, without_web
+        from pipeline.service.address import is_gemmed
         from pipeline.service.logs import start_logging
+        from pipeline.service.packages import without_web
         from pipeline.service.state import StateDirectory
 
         settings = chosen_settings(config, state)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.errors import GemmedError, LinkError, ModelError
 from pipeline.events import RecordingStarted
+from pipeline.fleet.joining import joined
 from pipeline.fleet.lease import Lease, LeaseLost, new_owner
 from pipeline.fleet.models import ModelStore, usual_cache
 from pipeline.fleet.wanted import Wanted, wanted_of
@@ -128,9 +129,8 @@ class _Hosting:
 
     def _decide(self) -> None:
         work = self._work
-        for message, facts in portions(
-            self._broker, self._places.sound, self._array, work.sorting, wait_seconds=_WAIT_SECONDS
-        ):
+        sound = portions(self._broker, self._places.sound, self._array, work.sorting, wait_seconds=_WAIT_SECONDS)
+        for message, facts in joined(sound, one_by_one=lambda: work.is_on_trial):
             work.note(message)
             for fact in facts:
                 work.hear(fact)

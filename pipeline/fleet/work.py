@@ -351,6 +351,11 @@ class Work:
         self._observe(Notice(NoticeKind.MODEL_UNUSABLE, {"model": wanted.model, "why": why, "instead": self.model}))
         log.error("a model cannot be used", array=self._assignment.array, model=wanted.model, why=why)
 
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether two models are compared: where that ends follows from the log, message by message."""
+        return self._trial is not None
+
     def verdict(self) -> dict[str, Any] | None:
         """Of the trial of a model, once it is over."""
         return self._trial.verdict() if self._trial is not None and self._trial.done else None
@@ -385,7 +390,7 @@ class Work:
             "model": self.model,
             "before": self.before or None,
             "rollout": self.rollout or None,
-            "trial": self._trial is not None,
+            "trial": self.is_on_trial,
             "refused": self.refused,
             # Whoever went on from a checkpoint knows where it was, also if nothing came since.
             "sequence": last.sequence if last else self.sorting.resume_at - 1 or None,

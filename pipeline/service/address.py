@@ -9,7 +9,6 @@ import ssl
 import time
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from importlib.util import find_spec
 from pathlib import Path
 
 from pipeline.errors import GemmedError, SettingsError
@@ -25,13 +24,6 @@ _MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIG
 
 class AddressTaken(GemmedError):
     """Another process listens there."""
-
-
-def without_web() -> str | None:
-    """What to do where the packages are missing that serve pages."""
-    if all(find_spec(name) for name in ("fastapi", "uvicorn", "prometheus_client")):
-        return None
-    return "the packages for a dashboard are not installed; pip install 'gemmed[web]', or set web.enabled = false"
 
 
 def listening(web: Web) -> socket.socket:

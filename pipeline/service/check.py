@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from pipeline.errors import GemmedError, LinkError, SourceError, UsageError
 from pipeline.events import Block, RecordingStarted, SourceTrouble
-from pipeline.service.address import days_left, doubts, is_gemmed, listening, without_web
+from pipeline.service.address import days_left, doubts, is_gemmed, listening
 from pipeline.service.doors import door
 from pipeline.service.outputs import services_warning
+from pipeline.service.packages import without_web
 from pipeline.service.registry import Registry
 from pipeline.service.settings import FolderSource, PcmSource, Settings, SimulatedSource, StreamSource, Web
 from pipeline.service.state import StateDirectory

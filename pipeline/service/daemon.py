@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pipeline import __version__
 from pipeline.errors import GemmedError, StorageError
 from pipeline.events import ModelChanged, Notice, NoticeKind, RecordingStarted, TrustChanged
 from pipeline.protocols import Observer, Source
-from pipeline.service.address import without_web
 from pipeline.service.board import Board
 from pipeline.service.companion import Companion
 from pipeline.service.delivery import as_delivered, sound_time, usable_sensors
@@ -34,6 +33,7 @@ from pipeline.service.logs import log, start_logging
 from pipeline.service.meters import Load, Meters
 from pipeline.service.notifying import Notifying, wording_of
 from pipeline.service.outputs import routes, services_warning
+from pipeline.service.packages import without_web
 from pipeline.service.recorder import Recorder, Show
 from pipeline.service.runner import run
 from pipeline.service.settings import (
@@ -49,13 +49,15 @@ from pipeline.service.settings import (
     without_secrets,
 )
 from pipeline.service.state import StateDirectory, new_run
-from pipeline.service.streamed import StreamedArray
 from pipeline.service.summaries import Summaries
 from pipeline.service.switching import Hearing, Switching
 from pipeline.service.systemd import Notifier
 from pipeline.service.watched import WatchedFolder
 from pipeline.sinks.journal import Journal, utc
 from pipeline.training.model import Model
+
+if TYPE_CHECKING:
+    from pipeline.service.streamed import StreamedArray
 
 _BEAT_SECONDS = 5.0
 _TELL_SECONDS = 0.5

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from pipeline.errors import UsageError
 from pipeline.notifications.links import Links
-from pipeline.service.address import without_web
 from pipeline.service.keys import stored_key
+from pipeline.service.packages import without_web
 from pipeline.service.settings import Settings
 from pipeline.service.state import StateDirectory
 from pipeline.sinks.forwarding import Route

@@ -30,7 +30,7 @@ class Ended:
 
 @dataclass(slots=True)
 class _Run:
-    """Consecutive samples with one mask; `place` counts all samples that were ever written."""
+    """Consecutive samples with one mask; `place` counts the samples written since the buffer was last empty."""
 
     start: int
     stop: int
@@ -57,6 +57,8 @@ class Ring:
         self._written = self._fill = 0
         self._changed = Condition()
         self._closed = False
+        self._awaited: int | None = None
+        """At least so many samples the reader waits for just now."""
         self.lost = 0
         """Samples of every sensor."""
         self.arrived = self.first_length = 0
@@ -77,6 +79,11 @@ class Ring:
             elif not isinstance(fact, Tick):
                 self._items.append(fact)
             self._require_open()
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        """Once there is what it waits for, not for every chunk of that."""
+        if self._awaited is not None and self._is_ready(self._awaited):
             self._changed.notify_all()
 
     def end(self, error: Exception | None = None) -> None:
@@ -120,11 +127,12 @@ class Ring:
             return taken
 
     def _await(self, least: int, seconds: float) -> None:
-        until = monotonic() + seconds
+        until, self._awaited = monotonic() + seconds, least
         while not self._changed.wait_for(lambda: self._is_ready(least), until - monotonic()):
             until = self.arrived_at + seconds
             if not self._items or until <= monotonic():
-                return
+                break
+        self._awaited = None
 
     def _is_ready(self, least: int) -> bool:
         """Whether there is something to take that will not grow, or is large enough."""
@@ -138,6 +146,8 @@ class Ring:
         for start in range(block.start, block.stop, step):
             stop = min(start + step, block.stop)
             self._make_room(stop - start)
+            if not self._fill:
+                self._written = 0  # memory that is not needed is never touched
             self._write(block.samples[:, start - block.start : stop - block.start])
             self._extend(start, stop, block.delivered)
 
@@ -145,7 +155,7 @@ class Ring:
         if self._drop_oldest:
             if self._fill + length > self.capacity:
                 self._drop(max(length, self.capacity // _DROPPED_SHARE))
-        else:
+        elif self._fill + length > self.capacity:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._closed or self._fill + length <= self.capacity)
         self._require_open()

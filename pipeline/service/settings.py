@@ -34,7 +34,7 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.errors import SettingsError
 from pipeline.grid import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
-from pipeline.jetstream import is_loopback
+from pipeline.hosts import is_loopback
 from pipeline.service.settings_problems import as_toml_value, key_of, problems, unit_of
 from pipeline.service.units import DURATION, RATE, SIZE
 

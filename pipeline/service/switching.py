@@ -23,6 +23,7 @@ from pipeline.grid import Grid
 from pipeline.service.assembly import Choices, deciding, hearing, hearing_settings, passing, screening, states, voting
 from pipeline.snapshots import Taken, restore, snapshot, value
 from pipeline.stages import Chain, Doubting, Passages
+from pipeline.threads import one_thread
 from pipeline.training.model import Model
 from pipeline.training.shadow import Shadow
 
@@ -133,6 +134,7 @@ class Switching:
         passages.push(RecordingStarted(self._recording, self.hearing.grid.rate_hz, ()))
         return before.flush()
 
+    @one_thread  # for all chains together: each of them would set the limits anew
     def push(self, item: object, /) -> list[object]:
         if isinstance(item, RecordingStarted):
             before = self.flush()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.events import Numbers
+from pipeline.transforms import fast_length, irfft, rfft
 
 _PERIODS_SECONDS = (0.25, 1.2)
 _SMOOTHING_SECONDS = 0.07
@@ -52,12 +53,10 @@ def cadence(onsets: NDArray[np.floating], hop_seconds: float) -> Cadence | None:
 
 def _correlation(course: Numbers, longest: int, hop_seconds: float) -> Numbers | None:
     """Autocorrelation up to a longest lag, without bias; None of silence."""
-    from scipy.fft import irfft, next_fast_len, rfft
-
     smooth = _without_trend(course, hop_seconds)
-    n, size = len(smooth), next_fast_len(2 * len(smooth), real=True)
-    spectrum = rfft(smooth, size)
-    sums = irfft(spectrum.real**2 + spectrum.imag**2, size)[: longest + 2]
+    n, size = len(smooth), fast_length(2 * len(smooth))
+    spectrum = rfft(np.pad(smooth, (0, size - n)))
+    sums = irfft(spectrum * spectrum.conj(), size)[: longest + 2]
     unbiased = np.asarray(sums / (n - np.arange(longest + 2)))
     return None if unbiased[0] <= 1e-12 else unbiased / unbiased[0]
 

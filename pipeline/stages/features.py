@@ -13,7 +13,7 @@ from pipeline.events import Cepstra, Features, Mask, Samples, Segment, Views
 from pipeline.exact import on_grid
 from pipeline.grid import Grid
 from pipeline.stages.batches import replaced
-from pipeline.stages.mel import hann, mel_bands
+from pipeline.stages.mel import cosines, hann, mel_bands
 from pipeline.transforms import fast_length, rfft
 from pipeline.views import N_COEFFICIENTS
 
@@ -164,8 +164,6 @@ class Cepstrum:
     def __init__(
         self, grid: Grid, *, n_coefficients: int, n_mels: int | None, f_min_hz: float, f_max_hz: float | None
     ) -> None:
-        from scipy.fft import dct
-
         f_max_hz = min(grid.rate_hz / 2, _HIGHEST_BAND_HZ) if f_max_hz is None else f_max_hz
         if not 0 <= f_min_hz < f_max_hz <= grid.rate_hz / 2:
             raise SettingsError(
@@ -185,8 +183,7 @@ class Cepstrum:
         self._groups = _grouped(mels)
         self._window_power = float(np.sum(self._exact_window**2))
         self._rounding = _ROUNDING * 2 / grid.rate_hz
-        cosines = dct(np.eye(self.n_mels), axis=0, norm="ortho")[:n_coefficients].T
-        self._cosines = np.ascontiguousarray(cosines * (10 / np.log(10)))
+        self._cosines = cosines(self.n_mels, n_coefficients) * (10 / np.log(10))
         self._windowed = np.zeros((0, 0, self.n_fft), np.float32)  # kept, for fresh memory costs a tenth of the time
 
     def __call__(self, samples: Samples) -> Samples:

@@ -5,6 +5,8 @@ They are so few that they are made anew at every start; librosa itself would tak
 
 from __future__ import annotations
 
+from math import cos, pi, sqrt
+
 import numpy as np
 
 from pipeline.errors import SettingsError
@@ -55,6 +57,17 @@ def mel_basis(rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: 
     # Rounded before it is scaled, and again after it, as librosa does.
     basis = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
     return (basis * (2 / (edges[2:] - edges[:-2]))[:, None]).astype(np.float32)
+
+
+def cosines(n_bands: int, n_coefficients: int) -> Numbers:
+    """(bands, coefficients): the orthonormal cosines that turn the levels of bands into cepstra.
+
+    The angle of each is reduced to one turn first, where it is an exact fraction of it.
+    """
+    steps = [[(2 * band + 1) * order % (4 * n_bands) for order in range(n_coefficients)] for band in range(n_bands)]
+    scales = [sqrt((1 if order == 0 else 2) / n_bands) for order in range(n_coefficients)]
+    turned = [[cos(pi * step / (2 * n_bands)) for step in row] for row in steps]
+    return np.array(turned) * scales
 
 
 def _to_mel(hz: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Thread
+from threading import Condition, Event, Thread
 
 import numpy as np
 import pytest
@@ -142,6 +142,17 @@ def test_what_was_taken_is_not_written_over():
     assert (taken.samples == numbered(0, 50).samples).all()
 
 
+def test_a_buffer_that_is_emptied_again_and_again_touches_no_more_memory_than_it_holds():
+    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    reader = Reader(ring)
+    for start in range(0, 5000, 50):
+        ring.put(numbered(start, 30))
+        ring.put(numbered(start + 30, 20))
+        assert reader.take()
+    assert (reader.position, reader.lost) == (5000, 0)
+    assert not ring._samples[:, 50:].any()
+
+
 def test_a_tick_says_only_that_the_writer_lives():
     ring = Ring(SENSORS, 50, drop_oldest=True)
     before = ring.alive_at
@@ -187,3 +198,63 @@ def test_a_writer_that_waits_for_space_is_woken_by_the_close():
     ring.close()
     writer.join(TIMEOUT)
     assert len(told) == 1
+
+
+class Counting(Condition):
+    """How often somebody was woken, and whether anybody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notified, self.waiting = 0, Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waiting.set()
+        return super().wait(timeout)
+
+    def notify_all(self) -> None:
+        self.notified += 1
+        super().notify_all()
+
+
+def waiting_reader(ring: Ring, *, least: int) -> tuple[Counting, Thread, list[object]]:
+    counting, taken = Counting(), list[object]()
+    ring._changed = counting
+    reader = Thread(target=lambda: taken.append(ring.take(seconds=TIMEOUT, least=least, most=10**6)))
+    reader.start()
+    assert counting.waiting.wait(TIMEOUT)
+    return counting, reader, taken
+
+
+def test_the_reader_wakes_once_for_all_that_it_waits_for():
+    """However many chunks bring it; with the last of them, and not later."""
+    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    counting, reader, taken = waiting_reader(ring, least=100)
+    for start in range(0, 90, 10):
+        ring.put(numbered(start, 10))
+        ring.put(Tick(start + 10, 1.0))
+    assert (counting.notified, taken) == (0, [])
+    ring.put(numbered(90, 10))
+    reader.join(TIMEOUT)
+    (block,) = taken
+    assert (block.start, block.stop) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda ring: ring.put(SourceTrouble("door", "is odd; look at it")),
+        lambda ring: ring.put(Gap(30, 50, "the source's own")),
+        lambda ring: ring.put(numbered(30, 10, (True, True, False))),
+        lambda ring: ring.end(),
+    ],
+    ids=["trouble", "gap", "another mask", "end"],
+)
+def test_the_reader_wakes_at_once_where_no_more_will_join(say):
+    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    _, reader, taken = waiting_reader(ring, least=100)
+    ring.put(numbered(0, 30))
+    assert not taken
+    say(ring)
+    reader.join(TIMEOUT)
+    (block,) = taken
+    assert (block.start, block.stop) == (0, 30)

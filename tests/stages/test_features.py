@@ -7,6 +7,7 @@ from dataclasses import replace
 import librosa
 import numpy as np
 import pytest
+import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
@@ -17,7 +18,7 @@ from pipeline.events import Block, TrustChanged, Views
 from pipeline.grid import Grid
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.stages import Chain, Mfcc, Projection, Viewing, Windowing
-from pipeline.stages.mel import hann, mel_basis
+from pipeline.stages.mel import cosines, hann, mel_basis
 from pipeline.transforms import rfft
 from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from tests.stages.laws import cut, fed
@@ -82,6 +83,16 @@ def drowning(rate_hz: int, offset: float) -> np.ndarray:
     rng, t = np.random.default_rng(0), np.arange(rate_hz // 2) / rate_hz
     quiet = 1e-7 * rng.standard_normal((2, len(t)))
     return (0.4 * np.sin(2 * np.pi * 30 * t) + quiet + offset).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_bands", [1, 2, 13, 40, 128])
+def test_cosines_are_those_of_scipy_and_orthonormal(n_bands):
+    """To a few units of the last place."""
+    expected = scipy.fft.dct(np.eye(n_bands), axis=0, norm="ortho").T
+    found = cosines(n_bands, n_bands)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-16)
+    np.testing.assert_allclose(found.T @ found, np.eye(n_bands), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(cosines(n_bands, 1), found[:, :1])
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5, -0.5])
