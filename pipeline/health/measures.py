@@ -318,7 +318,8 @@ def _harmonic_edges(bin_hz: float, n_bins: int, parts: tuple[tuple[int, int], ..
     """(parts, mains, harmonics, 2) where each part of the spectrum around a harmonic begins and ends."""
     centres = np.round(np.outer(_MAINS_HZ, np.arange(1, _HARMONICS + 1)) / bin_hz).astype(np.intp)
     centres = centres[:, centres.max(axis=0) + parts[-1][1] < n_bins]
-    return centres[:, :, None] + np.array(parts)[:, None, None]
+    edges: Bins = centres[:, :, None] + np.array(parts)[:, None, None]
+    return edges
 
 
 def floors_db(sound: Samples, rate_hz: int) -> Numbers:

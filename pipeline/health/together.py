@@ -141,7 +141,8 @@ def _scaled(samples: Floats) -> Floats:
     exponent = np.frexp(np.maximum(samples.max(axis=1), -samples.min(axis=1)))[1]
     if np.abs(exponent).max() <= _USUAL_EXPONENT:
         return samples
-    return samples * np.ldexp(np.float32(1), -np.maximum(exponent, -100))[:, None]
+    scaled: Floats = samples * np.ldexp(np.float32(1), -np.maximum(exponent, -100))[:, None]
+    return scaled
 
 
 @lru_cache(maxsize=8)
