@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,7 +55,7 @@ _LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 
 @value
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Measures:
     """Sensors in the second from `start` to `stop`; NaN, or no relations, where one delivered less than half of it.
 
@@ -85,6 +85,11 @@ class Measures:
     @property
     def n_sensors(self) -> int:
         return len(self.missing)
+
+    @cached_property
+    def table(self) -> Numbers:
+        """(columns, sensors) all numbers; a second is looked back upon in many others."""
+        return np.array([*(getattr(self, name) for name in _SINGLE), *self.floor_db.T])
 
 
 def measure(
@@ -392,3 +397,7 @@ _SINGLE = tuple(
     for field in fields(Measures)
     if field.name not in ("start", "stop", "floor_db", "relations", "waited_seconds")
 )
+COLUMNS = {name: place for place, name in enumerate(_SINGLE)}
+"""Where each of the numbers of a sensor stands in a table;"""
+FLOORS = slice(len(_SINGLE), None)
+"""and its floors, band by band."""

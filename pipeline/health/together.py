@@ -47,7 +47,7 @@ _NEXT_ONES = 3
 
 
 @value
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Relations:
     """What one window of sound says about pairs of sensors, frame by frame.
 
@@ -72,8 +72,8 @@ class Relations:
     """(frames, sensors) level over the quiet part of the window, after whitening."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            getattr(self, name).flags.writeable = False
+        for array in vars(self).values():
+            array.flags.writeable = False
 
     @property
     def n_sensors(self) -> int:
