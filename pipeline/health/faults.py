@@ -217,8 +217,12 @@ class _RelationWatches:
 
     @property
     def standing(self) -> dict[str, list[int]]:
-        """Sensors by cause."""
-        return {str(cause): np.flatnonzero(row).tolist() for cause, row in zip(self._causes, self.active, strict=True)}
+        """Sensors by cause, where there are any."""
+        places = np.argwhere(self.active).tolist() if self.active.any() else ()
+        return {
+            str(self._causes[row]): [sensor for other, sensor in places if other == row]
+            for row in {row for row, _ in places}
+        }
 
     def look(self, now: Measures, found: Mapping[str, together_checks.Found]) -> None:
         self._quiet_seconds += 1

@@ -100,15 +100,17 @@ class _Sounds:
     blur: Floats
     """(sounds, sensors) how much less a sensor is like the others than they are like each other."""
 
-    def __getitem__(self, which: Mask) -> _Sounds:
-        return _Sounds(self.seconds[which], self.arrival_seconds[which], self.blur[which])
-
     def __len__(self) -> int:
         return len(self.seconds)
 
+    def since(self, second: float) -> _Sounds:
+        """Those from a moment on, which is the new beginning."""
+        first = int(np.searchsorted(self.seconds, second))
+        return _Sounds(self.seconds[first:] - second, self.arrival_seconds[first:], self.blur[first:])
+
     @property
     def lasting_seconds(self) -> float:
-        return float(np.ptp(self.seconds)) if len(self) else 0.0
+        return float(self.seconds[-1] - self.seconds[0]) if len(self) else 0.0
 
 
 def usual(windows: Iterable[Relations]) -> Usual:
@@ -251,15 +253,14 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     if not history or not _HEARD_BY <= history[-1].n_sensors <= ALL_PAIRS_UP_TO:
         return {}  # the delays of fewer fit too many places, and of more there are too many pairs to try
     windows = history[-HISTORY:]
-    if _n_sounds(windows[-_SWAP_SECONDS:]) < _SWAP_EVENTS or len(known.arrival_seconds) < _NEIGHBOURS:
-        return {}
-    sounds = _sounds(windows)
-    recent = sounds.seconds >= EVERY_SECONDS * (len(windows) - _SWAP_SECONDS)
-    if sounds[recent].lasting_seconds < 2:
+    lately = _sounds(windows[-_SWAP_SECONDS:])
+    if len(lately) < _SWAP_EVENTS or lately.lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
     now = np.concatenate([_nearness_of(window, known) for window in windows])
-    if np.median(now[recent]) < known.radius_seconds or sounds.blur[recent].mean(axis=0).max() > _BLUR_OF_SWAPPED:
+    recent = np.arange(len(now)) >= len(now) - len(lately)
+    if np.median(now[recent]) < known.radius_seconds or lately.blur.mean(axis=0).max() > _BLUR_OF_SWAPPED:
         return {}
+    sounds = _sounds(windows)
     improvements = _improvements(sounds, now, recent, known)
     best = max(improvements.values())
     rivals = [pair for pair, improvement in improvements.items() if improvement > best - _AMBIGUOUS]
@@ -300,12 +301,12 @@ def _tells_stretch(window: Relations) -> bool:
 def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
     if len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
+    longest = history[-_RATE_WINDOWS[-1] :]
+    sounds = _sounds(longest)
     for n_windows in _RATE_WINDOWS:
-        windows = history[-n_windows:]
-        if _n_sounds(windows) < _RATE_EVENTS:
-            continue
-        sounds = _sounds(windows)
-        if sounds.lasting_seconds > 2 and (found := _drifting(windows, sounds, known)):
+        lately = sounds.since(EVERY_SECONDS * max(len(longest) - n_windows, 0))
+        enough = len(lately) >= _RATE_EVENTS and lately.lasting_seconds > 2
+        if enough and (found := _drifting(longest[-n_windows:], lately, known)):
             return found
     return {}
 
@@ -482,17 +483,13 @@ def _signs(window: Relations) -> tuple[Numbers, Numbers] | None:
 
 
 def _sounds(windows: Sequence[Relations]) -> _Sounds:
-    """The clearest sounds of all windows, but for sensors into which others leak."""
+    """The clearest sounds of all windows, in the order of time, but for sensors into which others leak."""
     parts = [_sounds_of(window) for window in windows]
     return _Sounds(
         np.concatenate([number * EVERY_SECONDS + part.seconds for number, part in enumerate(parts)]),
         np.concatenate([part.arrival_seconds for part in parts]),
         np.concatenate([part.blur for part in parts]),
     )
-
-
-def _n_sounds(windows: Sequence[Relations]) -> int:
-    return sum(len(_sounds_of(window)) for window in windows)
 
 
 @_once_a_window
@@ -505,7 +502,7 @@ def _sounds_of(window: Relations) -> _Sounds:
     rows = np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames])
     placed = np.isfinite(rows).sum(axis=1) >= _needed(window.n_sensors)
     blur = blurring(window.correlation[frames], window.pairs, window.n_sensors)[1]
-    return _Sounds(np.asarray(frames * HOP_SECONDS, np.float64), rows, blur)[placed]
+    return _Sounds(np.asarray(frames[placed] * HOP_SECONDS, np.float64), rows[placed], blur[placed])
 
 
 def _needed(n_sensors: int) -> int:
@@ -545,13 +542,20 @@ def _without(rows: Floats, sensor: int) -> Floats:
 
 def _distances(rows: Floats, others: Floats) -> Numbers:
     """(rows, others) root mean square of the differences of arrivals, whenever the sounds began."""
-    difference = rows[:, None].astype(np.float64) - others[None]
-    n_both = np.isfinite(rows).astype(np.float64) @ np.isfinite(others).T
-    if n_both.min(initial=np.inf) < rows.shape[1]:
-        difference[np.isnan(difference)] = 0
-    mean = difference.sum(axis=2) / np.maximum(n_both, 1)
-    square = (difference**2).sum(axis=2) / np.maximum(n_both, 1) - mean**2
+    row, there = _known(rows)
+    other, elsewhere = _known(others)
+    n_both = there @ elsewhere.T
+    # The sums over sensors of differences and of their squares, multiplied out.
+    mean = (row @ elsewhere.T - there @ other.T) / np.maximum(n_both, 1)
+    squares = np.hstack([row**2, -2 * row, there]) @ np.hstack([elsewhere, other, other**2]).T
+    square = squares / np.maximum(n_both, 1) - mean**2
     return np.where(n_both >= 3, np.sqrt(np.maximum(square, 0)), np.inf)
+
+
+def _known(arrivals: Floats) -> tuple[Numbers, Numbers]:
+    """Arrivals, 0 where a sensor heard nothing, and 1 where it heard something."""
+    heard = np.isfinite(arrivals)
+    return np.where(heard, arrivals, 0).astype(np.float64), heard.astype(np.float64)
 
 
 def _nearness(rows: Floats, known: Usual) -> Numbers:
