@@ -128,6 +128,7 @@ def _of_samples(sound: Samples, rate_hz: int) -> dict[str, Numbers]:
     low, high = sound.min(axis=1), sound.max(axis=1)
     levels = _each(offset_and_level_db, sound)
     rails = _each(clipped_shares, sound, np.maximum(high, -low) > 0.999 * FULL_SCALE, otherwise=(0.0, 0.0))
+    abrupt = (high - low).max() > 0.999 * _LEAST_SPIKE
     return {
         "offset": levels[:, 0],
         "level_db": levels[:, 1],
@@ -135,7 +136,7 @@ def _of_samples(sound: Samples, rate_hz: int) -> dict[str, Numbers]:
         "at_rail": rails[:, 0],
         "clipped": rails[:, 1],
         "pauses": _each(partial(pauses_share, rate_hz=rate_hz), sound, _may_pause(sound, rate_hz)),
-        "spikes": _each(count_spikes, sound, high - low > 0.999 * _LEAST_SPIKE),
+        "spikes": count_spikes(sound) if abrupt else np.zeros(len(sound)),
     }
 
 
@@ -166,9 +167,9 @@ def nothing_measured(start: int, stop: int, n_sensors: int, *, waited_seconds: f
 
 def offset_and_level_db(x: Numbers) -> tuple[float, float]:
     """The mean, and the effective level in dB of full scale without it; -inf where nothing moves."""
-    offset = float(x.mean())
+    offset = float(x.sum()) / len(x)
     centred = x - offset
-    power = float(np.square(centred, out=centred).mean())
+    power = float(np.square(centred, out=centred).sum()) / len(x)
     # What is left of a constant after its mean is removed is rounding, not sound.
     moves = power > 1e-24 + 1e-30 * (power + offset * offset)
     return offset, 10 * math.log10(power) if moves else _NOTHING
@@ -235,17 +236,22 @@ def runs_of(flags: Mask) -> NDArray[np.int64]:
     return edges.reshape(-1, 2)
 
 
-def count_spikes(x: Numbers) -> int:
-    """Single samples several times as far out as anything around them: what rings is sound, a spike does not."""
-    steps = x[1:] - x[:-1]
+def count_spikes(sound: Samples) -> Numbers:
+    """Single samples of each sensor several times as far out as anything around them.
+
+    What rings is sound, a spike does not.
+    """
+    steps = sound[:, 1:] - sound[:, :-1]
     up, down = steps > _LEAST_SPIKE, steps < -_LEAST_SPIKE
-    candidates = np.flatnonzero((up[:-1] & down[1:]) | (down[:-1] & up[1:]))[:_MOST_CANDIDATES] + 1
-    if not len(candidates):
-        return 0
-    around = np.sort(x[np.clip(candidates[:, None] + _AROUND, 0, len(x) - 1)], axis=1)
+    sensors, places = np.nonzero((up[:, :-1] & down[:, 1:]) | (down[:, :-1] & up[:, 1:]))
+    few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
+    sensors, places = sensors[few], places[few] + 1
+    around = sound[sensors[:, None], np.clip(places[:, None] + _AROUND, 0, sound.shape[1] - 1)].astype(np.float64)
+    around.sort(axis=1)
     middle = around[:, _SPIKE_NEIGHBOURS - 1 : _SPIKE_NEIGHBOURS + 1].mean(axis=1)
     furthest = np.maximum(middle - around[:, 0], around[:, -1] - middle)
-    return int((np.abs(x[candidates] - middle) > _SPIKE_MARGIN * furthest).sum())
+    spikes = np.abs(sound[sensors, places] - middle) > _SPIKE_MARGIN * furthest
+    return np.bincount(sensors[spikes], minlength=len(sound)).astype(np.float64)
 
 
 def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:

@@ -196,16 +196,23 @@ def _likeness(white: Spectra, pairs: Indices) -> tuple[Floats, Floats, Floats]:
     size = fast_length(_FINER * 2 * n_bins)
     step_seconds = 2 * HOP_SECONDS / size
     reach = round(LARGEST_LAG_SECONDS / step_seconds)
-    conjugate, cross = white.conj(), np.zeros((len(pairs), n_frames, size // 2 + 1), np.complex64)
-    for out, (first, second) in zip(cross, pairs.tolist(), strict=True):
-        np.multiply(white[second], conjugate[first], out=out[:, :n_bins])
-    alike = irfft(cross, size)
+    alike = irfft(_cross(white, pairs, size // 2 + 1), size)
     near = np.empty((len(pairs), n_frames, 2 * reach + 1), np.float32)
     np.abs(alike[:, :, -reach:], out=near[:, :, :reach])
     np.abs(alike[:, :, : reach + 1], out=near[:, :, reach:])
     lag = near.argmax(axis=2) - reach
     peak, scale = np.take_along_axis(alike, lag[:, :, None], axis=2)[:, :, 0], np.float32(size / 2)
     return (scale * peak).T.copy(), (lag * step_seconds).astype(np.float32).T.copy(), (scale * alike[:, :, 0]).T.copy()
+
+
+def _cross(white: Spectra, pairs: Indices, n_bins: int) -> Spectra:
+    """(pairs, frames, bins) products of the spectra of the second sensor and the conjugate ones of the first."""
+    used = white.shape[2]
+    cross, conjugate = np.empty((len(pairs), white.shape[1], n_bins), np.complex64), white.conj()
+    cross[:, :, used:] = 0
+    for out, (first, second) in zip(cross, pairs.tolist(), strict=True):
+        np.multiply(white[second], conjugate[first], out=out[:, :used])
+    return cross
 
 
 def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -> Floats:
