@@ -243,7 +243,8 @@ def count_spikes(sound: Samples) -> Numbers:
     """
     steps = sound[:, 1:] - sound[:, :-1]
     up, down = steps > _LEAST_SPIKE, steps < -_LEAST_SPIKE
-    sensors, places = np.nonzero((up[:, :-1] & down[:, 1:]) | (down[:, :-1] & up[:, 1:]))
+    there_and_back = (up[:, :-1] & down[:, 1:]) | (down[:, :-1] & up[:, 1:])
+    sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
     few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
     sensors, places = sensors[few], places[few] + 1
     around = sound[sensors[:, None], np.clip(places[:, None] + _AROUND, 0, sound.shape[1] - 1)].astype(np.float64)

@@ -221,12 +221,11 @@ def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -
     closed = np.abs(ab + bc - ac) < _CLOSURE_SECONDS
     if not closed.any():
         return np.full((len(lag), n_sensors), np.nan, np.float32)
-    sides = (triangles[:, :, None] == np.arange(len(pairs))).any(axis=1)
+    sides, ends = _sides_and_ends(n_sensors)
     agreed = closed.astype(np.float64) @ sides > 0
     first, second = pairs.T
     linked = np.zeros((len(lag), n_sensors, n_sensors))
     linked[:, first, second] = linked[:, second, first] = agreed
-    ends = (pairs[:, 1:] == np.arange(n_sensors)) * 1.0 - (pairs[:, :1] == np.arange(n_sensors))
     later = np.where(agreed, lag, 0).astype(np.float64) @ ends
     member = _largest_group(linked)
     inside = linked * (member[:, :, None] & member[:, None, :])
@@ -235,6 +234,15 @@ def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -
     laplacian += np.where(member[:, :, None] & member[:, None, :], 1.0, np.eye(n_sensors) * ~member[:, :, None])
     arrival = np.linalg.solve(laplacian, np.where(member, later, 0)[:, :, None])[:, :, 0]
     return np.where(member, arrival, np.nan).astype(np.float32)
+
+
+@lru_cache(maxsize=8)
+def _sides_and_ends(n_sensors: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(triangles, pairs) 1 where a pair is a side; (pairs, sensors) -1 where a pair begins and 1 where it ends."""
+    pairs, triangles = _compared(n_sensors)
+    sides = (triangles[:, :, None] == np.arange(len(pairs))).any(axis=1)
+    first, second = (pairs[:, [end]] == np.arange(n_sensors) for end in (0, 1))
+    return sides.astype(np.float64), second.astype(np.float64) - first
 
 
 def _largest_group(linked: NDArray[np.float64]) -> Mask:
@@ -263,7 +271,7 @@ def _stretch(white: Spectra, correlation: Floats, pairs: Indices) -> Floats:
     partners = pairs[(pairs == sensor).any(axis=1)].sum(axis=1) - sensor
     if not len(frames) or len(partners) < 2:
         return stretch
-    likeness = _largest(white[partners][:, frames] * _shortened(white[sensor, frames]).conj()[:, None])
+    likeness = _likeness_shortened(white[sensor, frames], white[partners][:, frames])
     best = int(likeness.argmax())
     if likeness[best] > likeness[0] + _SHARPENED:
         stretch[sensor] = _STRETCHES[best]
@@ -278,17 +286,34 @@ def blurring(correlation: Floats, pairs: Indices, n_sensors: int) -> tuple[Float
     return of_others, of_others - alike @ mine.astype(np.float32) / np.maximum(mine.sum(axis=0), 1).astype(np.float32)
 
 
-def _shortened(white: Spectra) -> Spectra:
-    """Frames (frames, bins) that last less by a share, about their middle: (stretches, frames, bins)."""
+def _likeness_shortened(white: Spectra, others: Spectra) -> Floats:
+    """(stretches,) mean over others and frames of the largest correlation with frames that last less by a share.
+
+    `white` is (frames, bins), `others` (others, frames, bins).
+    """
     n_bins = white.shape[1]
-    size = 4 * n_bins  # twice the samples that are needed, so that straight lines between them will do
+    shortened = _shortened(white)
+    power = np.square(shortened.view(np.float32)).sum(axis=2) + _NOTHING
+    size = fast_length(2 * n_bins)
+    reach = round(LARGEST_LAG_SECONDS * size / (2 * HOP_SECONDS))
+    cross = np.zeros((len(others), *shortened.shape[:2], size // 2 + 1), np.complex64)
+    np.multiply(others.conj()[:, :, None], shortened, out=cross[:, :, :, :n_bins])
+    alike = irfft(cross, size)
+    sides = alike[..., : reach + 1], alike[..., 1 - reach :]
+    peaks = np.max([np.maximum(side.max(axis=3), -side.min(axis=3)) for side in sides], axis=0)
+    mean: Floats = (peaks / np.sqrt(power)).mean(axis=(0, 1)) * np.float32(size / 2)
+    return mean
+
+
+def _shortened(white: Spectra) -> Spectra:
+    """Frames (frames, bins) that last less by a share, about their middle: (frames, stretches, bins)."""
+    size = 4 * white.shape[1]  # twice the samples that are needed, so that straight lines between them will do
     sound = irfft(white, size)
     first, between = _shortened_places(size)
-    shorter = np.stack([row[first] * (1 - between) + row[first + 1] * between for row in sound], axis=1)
-    spectra = rfft(shorter)[:, :, :n_bins]
-    power = (spectra.real**2 + spectra.imag**2).sum(axis=2, keepdims=True) + _NOTHING
-    unit: Spectra = spectra / np.sqrt(power)
-    return unit
+    shorter = np.take(np.diff(sound), first, axis=1)
+    shorter *= between
+    shorter += np.take(sound, first, axis=1)
+    return np.ascontiguousarray(rfft(shorter)[:, :, : white.shape[1]])
 
 
 @lru_cache(maxsize=2)
@@ -297,14 +322,3 @@ def _shortened_places(size: int) -> tuple[Indices, Floats]:
     at = np.clip(np.outer(1 + _STRETCHES, np.arange(size) - size // 2) + size // 2, 0, size - 2)
     first = at.astype(np.intp)
     return first, (at - first).astype(np.float32)
-
-
-def _largest(cross: Spectra) -> Floats:
-    """(stretches,) mean over others and frames of the largest correlation; from (stretches, others, frames, bins)."""
-    size = fast_length(2 * cross.shape[3])
-    reach = round(LARGEST_LAG_SECONDS * size / (2 * HOP_SECONDS))
-    alike = irfft(cross, size)
-    sides = [alike[..., :reach], alike[..., -reach:]]
-    peaks = np.max([np.maximum(side.max(axis=3), -side.min(axis=3)) for side in sides], axis=0)
-    mean: Floats = peaks.mean(axis=(1, 2)) * np.float32(size / 2)
-    return mean
