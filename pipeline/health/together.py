@@ -173,13 +173,14 @@ def _whitened(frames: Floats, rate_hz: int) -> tuple[Spectra, Floats]:
     first, beyond = _used_bins(rate_hz)
     edges = _band_edges(first, beyond)
     widths = np.diff(edges)
+    spectra = rfft(frames)
     # Real and imaginary parts side by side: a product of real numbers costs a quarter of one of complex numbers.
-    used = rfft(frames)[:, :, first:beyond].view(np.float32)
+    used = spectra[:, :, first:beyond].view(np.float32)
     power = np.add.reduceat(np.square(used), 2 * edges[:-1], axis=2) + _NOTHING
-    gain = np.sqrt(widths.astype(np.float32) / (power * np.float32(beyond - first)))
-    white = np.zeros((*used.shape[:2], beyond), np.complex64)
-    np.multiply(used, np.repeat(gain, 2 * widths, axis=2), out=white.view(np.float32)[:, :, 2 * first :])
-    return white, 10 * np.log10((power / _quiet(power) * widths).sum(axis=2) / (beyond - first)).T.astype(np.float32)
+    used *= np.repeat(np.sqrt(widths.astype(np.float32) / (power * np.float32(beyond - first))), 2 * widths, axis=2)
+    spectra[:, :, :first] = 0
+    activity = (power / _quiet(power) * widths).sum(axis=2) / (beyond - first)
+    return spectra[:, :, :beyond], 10 * np.log10(activity).T.astype(np.float32)
 
 
 def _quiet(power: Floats) -> Floats:
