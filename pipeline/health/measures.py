@@ -33,21 +33,22 @@ _HARMONICS = 6
 _SHORTEST_PAUSE_SECONDS = 0.004
 _ARRIVAL_FRAMES = 2  # a sound reaches sensors tens of metres apart within so many frames
 _LOUD_DB = -28.0
+_SILENCE_DB = -200.0
 _OF_NORMAL = 1.4826  # standard deviation of normal noise, in parts of the median of magnitudes
 _LEAST_LOUD = (
     0.99 * 10 ** (_LOUD_DB / 20) / _OF_NORMAL / 2
 )  # the median of magnitudes is at most twice the effective value
 _ALONE_DB = 25.0
 _ABRUPT_STEPS = 2
-_SPIKE_MARGIN = 4.0
+_SPIKE_MARGINS = ((2, 1.49), (8, 4.0))
+"""Neighbors on either side, and how many times as far out as they a spike is: what is beyond four times as far out as
+sixteen is beyond one and a half times as far out as any four of them, which excludes most that rings."""
 _MOST_CANDIDATES = 1000
 _TONE_TO_NOISE = 10.0
 _MAYBE_A_TONE = 5.0
 _LEAST_HARMONICS = 3
 _LOW_RATE_HZ = 2000  # five times the highest harmonic
 _LONG = 8  # samples at the low rate: length of the low-pass filter
-_SPIKE_NEIGHBOURS = 8
-_AROUND = np.delete(np.arange(-_SPIKE_NEIGHBOURS, _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
 _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
@@ -247,12 +248,26 @@ def count_spikes(sound: Samples) -> Numbers:
     sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
     few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
     sensors, places = sensors[few], places[few] + 1
-    around = sound[sensors[:, None], np.clip(places[:, None] + _AROUND, 0, sound.shape[1] - 1)].astype(np.float64)
-    around.sort(axis=1)
-    middle = around[:, _SPIKE_NEIGHBOURS - 1 : _SPIKE_NEIGHBOURS + 1].mean(axis=1)
-    furthest = np.maximum(middle - around[:, 0], around[:, -1] - middle)
-    spikes = np.abs(sound[sensors, places] - middle) > _SPIKE_MARGIN * furthest
-    return np.bincount(sensors[spikes], minlength=len(sound)).astype(np.float64)
+    for n_around, margin in _SPIKE_MARGINS:
+        far = _far_out(sound, sensors, places, n_around, margin)
+        sensors, places = sensors[far], places[far]
+    return np.bincount(sensors, minlength=len(sound)).astype(np.float64)
+
+
+def _far_out(sound: Samples, sensors: Bins, places: Bins, n_around: int, margin: float) -> Mask:
+    """Samples further from the middle of their neighbors than `margin` times the furthest of these."""
+    around = np.clip(places[:, None] + _neighbors(n_around), 0, sound.shape[1] - 1)
+    values = sound[sensors[:, None], around].astype(np.float64)
+    values.sort(axis=1)
+    middle = values[:, n_around - 1 : n_around + 1].mean(axis=1)
+    furthest = np.maximum(middle - values[:, 0], values[:, -1] - middle)
+    return np.asarray(np.abs(sound[sensors, places] - middle) > margin * furthest)
+
+
+@lru_cache(maxsize=2)
+def _neighbors(n: int) -> Bins:
+    """Places of the `n` samples before one and behind it, from there."""
+    return np.delete(np.arange(-n, n + 1), n)
 
 
 def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:
@@ -369,11 +384,14 @@ def alone_shares(sound: Samples, rate_hz: int) -> Numbers:
         return np.zeros(len(sound))
     # Of the differences between samples: what crackles is white, what treads or blows is not.
     frames = _frames(sound[:, 1:] - sound[:, :-1], round(_SHORT_FRAME_SECONDS * rate_hz))
+    loud = np.full(frames.shape[:2], _SILENCE_DB)
     maybe = np.vecdot(frames, frames) > _LEAST_LOUD**2 * frames.shape[2]
-    if not (_robust_levels_db(frames[maybe]) > _LOUD_DB).any():
+    loud[maybe] = _robust_levels_db(frames[maybe])
+    beside = np.convolve((loud > _LOUD_DB).any(axis=0), np.ones(2 * _ARRIVAL_FRAMES + 1), "same") > 0
+    if not beside.any():
         return np.zeros(len(sound))
-    loud = _robust_levels_db(frames)
-    padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=-200.0)
+    loud[:, beside] = _robust_levels_db(frames[:, beside])
+    padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=_SILENCE_DB)
     nearby = np.lib.stride_tricks.sliding_window_view(padded, 2 * _ARRIVAL_FRAMES + 1, axis=1).max(axis=2)
     second, first = np.sort(nearby, axis=0)[-2:]
     loudest_other = np.where(nearby == first, second, first)
