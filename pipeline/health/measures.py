@@ -40,15 +40,15 @@ _LEAST_LOUD = (
 )  # the median of magnitudes is at most twice the effective value
 _ALONE_DB = 25.0
 _ABRUPT_STEPS = 2
-_SPIKE_MARGINS = ((2, 1.49), (8, 4.0))
-"""Neighbors on either side, and how many times as far out as they a spike is: what is beyond four times as far out as
-sixteen is beyond one and a half times as far out as any four of them, which excludes most that rings."""
+_SPIKE_MARGIN = 4.0
 _MOST_CANDIDATES = 1000
 _TONE_TO_NOISE = 10.0
 _MAYBE_A_TONE = 5.0
 _LEAST_HARMONICS = 3
 _LOW_RATE_HZ = 2000  # five times the highest harmonic
 _LONG = 8  # samples at the low rate: length of the low-pass filter
+_SPIKE_NEIGHBORS = 8
+_AROUND = np.delete(np.arange(-_SPIKE_NEIGHBORS, _SPIKE_NEIGHBORS + 1), _SPIKE_NEIGHBORS)
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
 _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
@@ -248,26 +248,30 @@ def count_spikes(sound: Samples) -> Numbers:
     sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
     few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
     sensors, places = sensors[few], places[few] + 1
-    for n_around, margin in _SPIKE_MARGINS:
-        far = _far_out(sound, sensors, places, n_around, margin)
-        sensors, places = sensors[far], places[far]
+    for alone in (_beyond_the_next, _far_from_neighbors):
+        spikes = alone(sound, sensors, places)
+        sensors, places = sensors[spikes], places[spikes]
     return np.bincount(sensors, minlength=len(sound)).astype(np.float64)
 
 
-def _far_out(sound: Samples, sensors: Bins, places: Bins, n_around: int, margin: float) -> Mask:
-    """Samples further from the middle of their neighbors than `margin` times the furthest of these."""
-    around = np.clip(places[:, None] + _neighbors(n_around), 0, sound.shape[1] - 1)
-    values = sound[sensors[:, None], around].astype(np.float64)
-    values.sort(axis=1)
-    middle = values[:, n_around - 1 : n_around + 1].mean(axis=1)
+def _beyond_the_next(sound: Samples, sensors: Bins, places: Bins) -> Mask:
+    """Samples that may be spikes, by two neighbors on either side.
+
+    A spike is four times as far from the middle as any neighbor: at least one and a half times as far beyond them as
+    they are apart.
+    """
+    x, *near = (sound[sensors, np.clip(places + shift, 0, sound.shape[1] - 1)] for shift in (0, -2, -1, 1, 2))
+    low, high = np.minimum.reduce(near), np.maximum.reduce(near)
+    return np.asarray(np.maximum(x - high, low - x) > 1.49 * (high - low))
+
+
+def _far_from_neighbors(sound: Samples, sensors: Bins, places: Bins) -> Mask:
+    """Samples several times as far from the middle of their neighbors as the furthest of these."""
+    around = np.clip(places[:, None] + _AROUND, 0, sound.shape[1] - 1)
+    values = np.sort(sound[sensors[:, None], around].astype(np.float64), axis=1)
+    middle = values[:, _SPIKE_NEIGHBORS - 1 : _SPIKE_NEIGHBORS + 1].mean(axis=1)
     furthest = np.maximum(middle - values[:, 0], values[:, -1] - middle)
-    return np.asarray(np.abs(sound[sensors, places] - middle) > margin * furthest)
-
-
-@lru_cache(maxsize=2)
-def _neighbors(n: int) -> Bins:
-    """Places of the `n` samples before one and behind it, from there."""
-    return np.delete(np.arange(-n, n + 1), n)
+    return np.asarray(np.abs(sound[sensors, places] - middle) > _SPIKE_MARGIN * furthest)
 
 
 def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:
