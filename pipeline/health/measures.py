@@ -98,17 +98,25 @@ def measure(
 ) -> Measures:
     """All numbers of a second; `delivered` has a row for every sensor and a column for every sample."""
     samples = _limited(samples)
-    stop = start + samples.shape[1]
     missing = 1 - np.array([np.count_nonzero(row) for row in delivered]) / samples.shape[1]
-    columns: dict[str, Any] = {name: np.full(len(samples), np.nan) for name in _SINGLE} | {"missing": missing}
-    columns["floor_db"] = np.full((len(samples), len(BANDS_HZ)), np.nan)
+    columns = _of_whole(samples, rate_hz) if not missing.any() else _in_parts(samples, delivered, missing, rate_hz)
+    return Measures(start, start + samples.shape[1], missing=missing, relations=relations, **columns)
+
+
+def _in_parts(samples: Samples, delivered: Mask, missing: Numbers, rate_hz: int) -> dict[str, Any]:
+    """Each sensor by what it delivered; NaN where that is too little."""
+    columns = _unknown(len(samples))
     for sensor in np.flatnonzero((missing > 0) & (missing <= _MOST_MISSING)):
         _put(columns, np.array([sensor]), _of_samples(samples[sensor, delivered[sensor]][None], rate_hz))
     whole = missing == 0
     if whole.any():
-        sound = samples if whole.all() else samples[whole]
-        _put(columns, whole, _of_samples(sound, rate_hz) | _of_sound(sound, rate_hz))
-    return Measures(start, stop, relations=relations, **columns)
+        _put(columns, whole, _of_whole(samples[whole], rate_hz))
+    return columns
+
+
+def _unknown(n_sensors: int) -> dict[str, Any]:
+    columns = {name: np.full(n_sensors, np.nan) for name in _SINGLE if name != "missing"}
+    return columns | {"floor_db": np.full((n_sensors, len(BANDS_HZ)), np.nan)}
 
 
 def _limited(samples: Samples) -> Samples:
@@ -150,9 +158,9 @@ def _each(
     return np.array(found, np.float64)
 
 
-def _of_sound(sound: Samples, rate_hz: int) -> dict[str, Numbers]:
+def _of_whole(sound: Samples, rate_hz: int) -> dict[str, Any]:
     """Numbers of sensors of which every sample is there."""
-    return {
+    return _of_samples(sound, rate_hz) | {
         "floor_db": floors_db(sound, rate_hz),
         "hum": hum_ratios(sound, rate_hz),
         "alone": alone_shares(sound, rate_hz),
@@ -161,9 +169,8 @@ def _of_sound(sound: Samples, rate_hz: int) -> dict[str, Numbers]:
 
 def nothing_measured(start: int, stop: int, n_sensors: int, *, waited_seconds: float = 0.0) -> Measures:
     """A time in which no sensor delivered anything."""
-    columns: dict[str, Any] = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
-    floors = np.full((n_sensors, len(BANDS_HZ)), np.nan)
-    return Measures(start, stop, floor_db=floors, waited_seconds=waited_seconds, **columns)
+    missing = np.ones(n_sensors)
+    return Measures(start, stop, missing=missing, waited_seconds=waited_seconds, **_unknown(n_sensors))
 
 
 def offset_and_level_db(x: Numbers) -> tuple[float, float]:

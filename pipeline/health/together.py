@@ -41,7 +41,7 @@ _STRETCHES = np.array([0, 2.5, 5, 8, 11, 14, 17, 20, -2.5, -5, -8, -11, -14, -17
 _STRETCH_FRAMES = 2
 _CLEAR, _BLURRED, _SHARPENED = 0.4, 0.1, 0.08
 _USUAL_EXPONENT = 10  # of two; what is larger or smaller by far is scaled before it is squared
-_MAYBE = 0.55  # of a peak that falls between two steps, this much is seen at either of them
+_FINER = 2  # steps of lag, lest a peak falls between two
 ALL_PAIRS_UP_TO = 8  # sensors; each of more is compared with some next ones only
 _NEXT_ONES = 3
 
@@ -87,7 +87,8 @@ def relations(samples: Floats, delivered: Mask, rate_hz: int) -> Relations:
     if not known.all():
         samples = np.where(known[:, None], samples, np.float32(0))
     white, activity_db = _whitened(_framed(samples, rate_hz), rate_hz)
-    correlation, lag, at_once = _likeness(white, pairs, _least_correlation(rate_hz))
+    correlation, lag, at_once = _likeness(white, pairs)
+    lag[np.abs(correlation) < _least_correlation(rate_hz)] = np.nan
     return Relations(
         pairs=pairs,
         known=known,
@@ -190,43 +191,18 @@ def _quiet(power: Floats) -> Floats:
     return high - (high - low) * np.float32(1 - part)
 
 
-def _likeness(white: Spectra, pairs: Indices, least: float) -> tuple[Floats, Floats, Floats]:
-    """(frames, pairs) each: the largest correlation with its sign, its lag in seconds, and the one at no lag.
-
-    The lag is NaN where the correlation is below `least`. Only where it may be more are delays between the steps
-    compared, too: elsewhere the correlation is that of noise, at whichever delay.
-    """
-    size = fast_length(2 * white.shape[2])
-    reach, scale = round(LARGEST_LAG_SECONDS * size / (2 * HOP_SECONDS)), np.float32(size / 2)
-    cross = _cross(white, pairs, size // 2 + 1)
-    alike = irfft(cross, size)
-    steps, peak = _largest(alike, -reach, reach + 1)
-    half_steps = 2 * steps
-    maybe = scale * np.abs(peak) >= _MAYBE * least
-    if maybe.any():
-        steps, value = _largest(irfft(cross[maybe] * _half_a_step(size), size), -reach, reach)
-        finer = np.abs(value) > np.abs(peak[maybe])
-        peak[maybe] = np.where(finer, value, peak[maybe])
-        half_steps[maybe] = np.where(finer, 2 * steps + 1, half_steps[maybe])
-    peak *= scale
-    lag = np.where(np.abs(peak) < least, np.nan, half_steps * (HOP_SECONDS / size)).astype(np.float32)
-    return peak.T.copy(), lag.T.copy(), (scale * alike[:, :, 0]).T.copy()
-
-
-def _largest(alike: Floats, first: int, beyond: int) -> tuple[Indices, Floats]:
-    """The step that is largest in magnitude, of those from `first` below 0 to `beyond`, and its value."""
-    near = np.empty((*alike.shape[:-1], beyond - first), np.float32)
-    np.abs(alike[..., first:], out=near[..., :-first])
-    np.abs(alike[..., :beyond], out=near[..., -first:])
-    steps = near.argmax(axis=-1) + first
-    return steps, np.take_along_axis(alike, steps[..., None], axis=-1)[..., 0]
-
-
-@lru_cache(maxsize=8)
-def _half_a_step(size: int) -> Spectra:
-    """What moves correlations of `size` steps by half a step."""
-    moved: Spectra = np.exp(1j * np.pi * np.arange(size // 2 + 1) / size).astype(np.complex64)
-    return moved
+def _likeness(white: Spectra, pairs: Indices) -> tuple[Floats, Floats, Floats]:
+    """(frames, pairs) each: the largest correlation with its sign, its lag in seconds, and the one at no lag."""
+    size = fast_length(_FINER * 2 * white.shape[2])
+    step_seconds, scale = 2 * HOP_SECONDS / size, np.float32(size / 2)
+    reach = round(LARGEST_LAG_SECONDS / step_seconds)
+    alike = irfft(_cross(white, pairs, size // 2 + 1), size)
+    near = np.empty((*alike.shape[:2], 2 * reach + 1), np.float32)
+    np.abs(alike[:, :, -reach:], out=near[:, :, :reach])
+    np.abs(alike[:, :, : reach + 1], out=near[:, :, reach:])
+    lag = near.argmax(axis=2) - reach
+    peak = np.take_along_axis(alike, lag[:, :, None], axis=2)[:, :, 0]
+    return (scale * peak).T.copy(), (lag * step_seconds).astype(np.float32).T.copy(), (scale * alike[:, :, 0]).T.copy()
 
 
 def _cross(white: Spectra, pairs: Indices, n_bins: int) -> Spectra:
