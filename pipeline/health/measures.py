@@ -255,9 +255,10 @@ def count_spikes(sound: Samples) -> Numbers:
     sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
     few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
     sensors, places = sensors[few], places[few] + 1
-    for alone in (_beyond_the_next, _far_from_neighbors):
-        spikes = alone(sound, sensors, places)
-        sensors, places = sensors[spikes], places[spikes]
+    for sticks_out in (_beyond_the_next, _far_from_neighbors):
+        if len(places):
+            out = sticks_out(sound, sensors, places)
+            sensors, places = sensors[out], places[out]
     return np.bincount(sensors, minlength=len(sound)).astype(np.float64)
 
 

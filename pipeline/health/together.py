@@ -280,10 +280,20 @@ def _stretch(white: Spectra, correlation: Floats, pairs: Indices) -> Floats:
 
 def blurring(correlation: Floats, pairs: Indices, n_sensors: int) -> tuple[Floats, Floats]:
     """(frames, sensors) how like the others are to each other, and how much less a sensor is like them."""
-    mine = (pairs[:, :, None] == np.arange(n_sensors)).any(axis=1)
-    alike = np.abs(correlation)
-    of_others = alike @ (~mine).astype(np.float32) / np.maximum((~mine).sum(axis=0), 1).astype(np.float32)
-    return of_others, of_others - alike @ mine.astype(np.float32) / np.maximum(mine.sum(axis=0), 1).astype(np.float32)
+    mine, others = _averaging(pairs.tobytes(), n_sensors)
+    alike: Floats = np.abs(correlation)
+    of_others: Floats = np.matmul(alike, others)
+    with_it: Floats = np.matmul(alike, mine)
+    return of_others, of_others - with_it
+
+
+@lru_cache(maxsize=8)
+def _averaging(pairs: bytes, n_sensors: int) -> tuple[Floats, Floats]:
+    """(pairs, sensors) what averages over the pairs with a sensor, and over those without it."""
+    ends = np.frombuffer(pairs, np.intp).reshape(-1, 2)
+    mine = (ends[:, :, None] == np.arange(n_sensors)).any(axis=1)
+    with_it, without = ((which / np.maximum(which.sum(axis=0), 1)).astype(np.float32) for which in (mine, ~mine))
+    return with_it, without
 
 
 def _likeness_shortened(white: Spectra, others: Spectra) -> Floats:
