@@ -173,3 +173,28 @@ def test_no_check_looks_further_back_than_it_says():
         np.testing.assert_array_equal(
             check.value(Recent([*rubbish, *short], USUAL))[:2], check.value(Recent([*recent, *short], USUAL))[:2]
         )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_the_middle_of_the_last_three_seconds_is_their_median(n):
+    """Also with infinities; NaN where a sensor has one."""
+    rng = np.random.default_rng(n)
+    levels = rng.choice([-np.inf, -80, -60, -50, -40, np.nan], (n, N), p=[0.1, 0.2, 0.2, 0.2, 0.2, 0.1])
+    recent = Recent([replace(WELL, level_db=row) for row in levels], USUAL)
+    np.testing.assert_array_equal(recent.middle("level_db"), np.median(levels[-3:], axis=0))
+    np.testing.assert_array_equal(recent.last("level_db", 5), levels[-5:])
+    np.testing.assert_array_equal(recent.newest("level_db"), levels[-1])
+
+
+@pytest.mark.parametrize("n_sensors", [1, 2, 3, 4, 5, 8])
+def test_the_middle_one_of_the_others_is_found_for_every_sensor(n_sensors):
+    """Against a list without the sensor, with ties and with sensors of which nothing is known."""
+    rng = np.random.default_rng(n_sensors)
+    for _ in range(30):
+        values = rng.choice([-60.0, -55.0, -50.0, -45.0, np.nan], n_sensors)
+        lower, upper = checks._of_others(values)
+        for sensor in range(n_sensors):
+            others = sorted(np.delete(values, sensor)[np.isfinite(np.delete(values, sensor))])
+            known = np.isfinite(values).sum() >= 3
+            expected = (others[(len(others) - 1) // 2], others[len(others) // 2]) if known else (np.nan, np.nan)
+            np.testing.assert_array_equal((lower[sensor], upper[sensor]), expected)
