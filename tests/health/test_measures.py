@@ -283,7 +283,7 @@ def test_crackling_is_compared_with_all_others_wherever_it_is(seed):
         burst = 0.3 * rng.standard_normal(length)
         x[sensor, begin : begin + length] += burst
         rival = x[(sensor + 1) % 4, max(begin + later, 0) : begin + later + length]
-        rival += rng.choice([0, 0.1]) * burst[: len(rival)]
+        rival += rng.choice([0, 0, 0, 0.1]) * burst[: len(rival)]
     found = measures.alone_shares(x.astype(np.float32), RATE)
     np.testing.assert_array_equal(found, alone_frame_by_frame(x.astype(np.float32)))
     assert (found > 0).any()
