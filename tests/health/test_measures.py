@@ -273,9 +273,15 @@ def hum_of_the_whole_spectrum(x):
     return best
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_crackling_is_compared_with_all_others_wherever_it_is(seed):
+def test_crackling_is_compared_with_all_others_wherever_it_is():
     """Against a plain loop over frames: short and long bursts at changing sensors, some of them heard by others."""
+    crackling = [bursts(seed) for seed in range(8)]
+    found = np.array([measures.alone_shares(x, RATE) for x in crackling])
+    np.testing.assert_array_equal(found, [alone_frame_by_frame(x) for x in crackling])
+    assert (found > 0).any(axis=1).mean() > 0.5
+
+
+def bursts(seed):
     rng = np.random.default_rng(seed)
     x = 0.001 * rng.standard_normal((4, RATE))
     for begin in rng.integers(0, RATE - 1600, 5):
@@ -283,10 +289,8 @@ def test_crackling_is_compared_with_all_others_wherever_it_is(seed):
         burst = 0.3 * rng.standard_normal(length)
         x[sensor, begin : begin + length] += burst
         rival = x[(sensor + 1) % 4, max(begin + later, 0) : begin + later + length]
-        rival += rng.choice([0, 0, 0, 0.1]) * burst[: len(rival)]
-    found = measures.alone_shares(x.astype(np.float32), RATE)
-    np.testing.assert_array_equal(found, alone_frame_by_frame(x.astype(np.float32)))
-    assert (found > 0).any()
+        rival += rng.choice([0, 0.1]) * burst[: len(rival)]
+    return x.astype(np.float32)
 
 
 def alone_frame_by_frame(x):
