@@ -286,7 +286,7 @@ def bursts(seed):
     x = 0.001 * rng.standard_normal((4, RATE))
     for begin in rng.integers(0, RATE - 1600, 5):
         sensor, length, later = rng.integers(4), rng.integers(300, 1600), rng.integers(-900, 900)
-        burst = 0.3 * rng.standard_normal(length)
+        burst = rng.choice([0.05, 0.3]) * rng.standard_normal(length)
         x[sensor, begin : begin + length] += burst
         rival = x[(sensor + 1) % 4, max(begin + later, 0) : begin + later + length]
         rival += rng.choice([0, 0.1]) * burst[: len(rival)]
