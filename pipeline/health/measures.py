@@ -253,8 +253,10 @@ def count_spikes(sound: Samples) -> Numbers:
     up, down = steps > _LEAST_SPIKE, steps < -_LEAST_SPIKE
     there_and_back = (up[:, :-1] & down[:, 1:]) | (down[:, :-1] & up[:, 1:])
     sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
-    few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
-    sensors, places = sensors[few], places[few] + 1
+    if len(places) > _MOST_CANDIDATES:
+        few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
+        sensors, places = sensors[few], places[few]
+    places += 1
     for sticks_out in (_beyond_the_next, _far_from_neighbors):
         if len(places):
             out = sticks_out(sound, sensors, places)

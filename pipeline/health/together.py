@@ -216,45 +216,39 @@ def _cross(white: Spectra, pairs: Indices, n_bins: int) -> Spectra:
 
 
 def _arrivals(lag: Floats, pairs: Indices, triangles: Indices, n_sensors: int) -> Floats:
-    """Least squares over the pairs whose lags add up around a triangle."""
-    ab, bc, ac = (lag[:, side] for side in triangles.T)
+    """(frames, sensors) by least squares over the pairs whose lags add up around a triangle."""
+    ab, bc, ac = lag[:, triangles.T].transpose(1, 0, 2)
     closed = np.abs(ab + bc - ac) < _CLOSURE_SECONDS
-    if not closed.any():
-        return np.full((len(lag), n_sensors), np.nan, np.float32)
-    sides, ends = _sides_and_ends(n_sensors)
-    agreed = closed.astype(np.float64) @ sides > 0
-    first, second = pairs.T
-    linked = np.zeros((len(lag), n_sensors, n_sensors))
-    linked[:, first, second] = linked[:, second, first] = agreed
-    later = np.where(agreed, lag, 0).astype(np.float64) @ ends
+    arrival = np.full((len(lag), n_sensors), np.nan, np.float32)
+    for frame in np.flatnonzero(closed.any(axis=1)).tolist():
+        agreed = np.zeros(len(pairs), np.bool_)
+        agreed[triangles[closed[frame]]] = True
+        member, weights = _least_squares(agreed.tobytes(), n_sensors)
+        arrival[frame, member] = weights @ lag[frame, agreed].astype(np.float64)
+    return arrival
+
+
+@lru_cache(maxsize=32)
+def _least_squares(agreed: bytes, n_sensors: int) -> tuple[Mask, NDArray[np.float64]]:
+    """The sensors of the largest group that pairs link, and what lags are weighed by: (members, pairs that agreed)."""
+    pairs = _compared(n_sensors)[0][np.frombuffer(agreed, np.bool_)]
+    linked = np.zeros((n_sensors, n_sensors))
+    linked[pairs[:, 0], pairs[:, 1]] = linked[pairs[:, 1], pairs[:, 0]] = 1
     member = _largest_group(linked)
-    inside = linked * (member[:, :, None] & member[:, None, :])
-    laplacian = inside.sum(axis=2)[:, :, None] * np.eye(n_sensors) - inside
-    # One more equation, that the mean is 0, for the members, and 0 = 0 for the others.
-    laplacian += np.where(member[:, :, None] & member[:, None, :], 1.0, np.eye(n_sensors) * ~member[:, :, None])
-    arrival = np.linalg.solve(laplacian, np.where(member, later, 0)[:, :, None])[:, :, 0]
-    return np.where(member, arrival, np.nan).astype(np.float32)
-
-
-@lru_cache(maxsize=8)
-def _sides_and_ends(n_sensors: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(triangles, pairs) 1 where a pair is a side; (pairs, sensors) -1 where a pair begins and 1 where it ends."""
-    pairs, triangles = _compared(n_sensors)
-    sides = (triangles[:, :, None] == np.arange(len(pairs))).any(axis=1)
-    first, second = (pairs[:, [end]] == np.arange(n_sensors) for end in (0, 1))
-    return sides.astype(np.float64), second.astype(np.float64) - first
+    ends = (pairs[:, 1] == np.arange(n_sensors)[:, None]) * 1.0 - (pairs[:, 0] == np.arange(n_sensors)[:, None])
+    inside = linked[member][:, member]
+    # One more equation: that the mean is 0.
+    laplacian = np.diag(inside.sum(axis=1)) - inside + 1
+    return member, np.linalg.solve(laplacian, ends[member])
 
 
 def _largest_group(linked: NDArray[np.float64]) -> Mask:
-    """(frames, sensors) who belongs to the largest set of linked sensors."""
-    n_sensors = linked.shape[1]
-    reached = np.minimum(linked + np.eye(n_sensors), 1)
-    for _ in range(max(n_sensors - 2, 0).bit_length()):
+    """(sensors,) who belongs to the largest set of linked sensors."""
+    reached = np.minimum(linked + np.eye(len(linked)), 1)
+    for _ in range(len(linked).bit_length()):
         reached = np.minimum(reached @ reached, 1)
-    largest = reached.sum(axis=2).argmax(axis=1)
-    group = reached[np.arange(len(linked)), largest] > 0
-    several: Mask = group & (group.sum(axis=1, keepdims=True) > 1)
-    return several
+    group: Mask = reached[reached.sum(axis=1).argmax()] > 0
+    return group
 
 
 def _stretch(white: Spectra, correlation: Floats, pairs: Indices) -> Floats:
@@ -317,7 +311,8 @@ def _likeness_shortened(white: Spectra, others: Spectra) -> Floats:
 
 def _shortened(white: Spectra) -> Spectra:
     """Frames (frames, bins) that last less by a share, about their middle: (frames, stretches, bins)."""
-    size = 4 * white.shape[1]  # twice the samples that are needed, so that straight lines between them will do
+    # Twice the samples that are needed, so that straight lines between them will do.
+    size = fast_length(4 * (white.shape[1] - 1))
     sound = irfft(white, size)
     first, between = _shortened_places(size)
     shorter = np.take(np.diff(sound), first, axis=1)

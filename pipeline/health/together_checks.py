@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from itertools import combinations, takewhile
 from typing import TypeAlias, TypeVar
 
@@ -79,7 +79,7 @@ _RATE_EVENTS, _RATE_LEAST = 6, 4  # sounds, and windows with sounds
 _RATES = (1e-3, 15e-3)  # beyond, sound is too blurred to be heard as the same
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Usual:
     """When the sensors of an array hear something, for sounds from where they usually come."""
 
@@ -87,6 +87,11 @@ class Usual:
     """(sounds, sensors), around 0, NaN where one did not hear it."""
     radius_seconds: float
     """Sounds that differ by less come from about the same place."""
+
+    @cached_property
+    def factors(self) -> tuple[Numbers, Numbers, Numbers]:
+        """What sounds are multiplied by for their distances from the usual ones."""
+        return _factors(self.arrival_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -542,14 +547,23 @@ def _without(rows: Floats, sensor: int) -> Floats:
 
 def _distances(rows: Floats, others: Floats) -> Numbers:
     """(rows, others) root mean square of the differences of arrivals, whenever the sounds began."""
+    return _differences(rows, _factors(others))
+
+
+def _differences(rows: Floats, factors: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+    """Their sums over the sensors that heard both, and the sums of their squares, multiplied out."""
     row, there = _known(rows)
-    other, elsewhere = _known(others)
-    n_both = there @ elsewhere.T
-    # The sums over sensors of differences and of their squares, multiplied out.
-    mean = (row @ elsewhere.T - there @ other.T) / np.maximum(n_both, 1)
-    squares = np.hstack([row**2, -2 * row, there]) @ np.hstack([elsewhere, other, other**2]).T
-    square = squares / np.maximum(n_both, 1) - mean**2
+    n_both = there @ factors[0]
+    n = np.maximum(n_both, 1)
+    mean = np.hstack([row, there]) @ factors[1] / n
+    square = np.hstack([row**2, -2 * row, there]) @ factors[2] / n - mean**2
     return np.where(n_both >= 3, np.sqrt(np.maximum(square, 0)), np.inf)
+
+
+def _factors(others: Floats) -> tuple[Numbers, Numbers, Numbers]:
+    """What rows are multiplied by for the number of sensors in common, the differences and their squares."""
+    other, there = _known(others)
+    return there.T, np.vstack([there.T, -other.T]), np.vstack([there.T, other.T, other.T**2])
 
 
 def _known(arrivals: Floats) -> tuple[Numbers, Numbers]:
@@ -560,7 +574,7 @@ def _known(arrivals: Floats) -> tuple[Numbers, Numbers]:
 
 def _nearness(rows: Floats, known: Usual) -> Numbers:
     """How far each sound is from where some usual ones come from."""
-    return np.partition(_distances(rows, known.arrival_seconds), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
+    return np.partition(_differences(rows, known.factors), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
 
 
 @_once_a_window
