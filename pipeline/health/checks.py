@@ -94,6 +94,10 @@ class Check:
     confirm_seconds: int = 2
     clear_seconds: int = 3
 
+    def out_of_limits(self, values: Numbers, active: Mask) -> Mask:
+        """Which sensors are, those that already were by the laxer limit; who cannot be told stays as it was."""
+        return np.asarray(Limits([self]).exceeded(values[None], active[None])[0])
+
     def began(self, seconds: Sequence[Measures], value: float) -> int:
         """The sample at which the trouble began, if it begins to show now."""
         back = max(int(value), 1) - 1 if self.counts_seconds else 0

@@ -51,7 +51,8 @@ _NEXT_ONES = 3
 class Relations:
     """What one window of sound says about pairs of sensors, frame by frame.
 
-    A pair with nothing in common has a lag of NaN. Arrays are read-only.
+    A pair with nothing in common has a lag of NaN. Arrays are read-only. Without slots, so that what is found in a
+    window can be kept with it.
     """
 
     pairs: Indices

@@ -30,32 +30,10 @@ Numbers: TypeAlias = NDArray[np.float64]
 Evidence: TypeAlias = dict[str, float]
 Found: TypeAlias = dict[int, Evidence]
 """Evidence by sensor at fault."""
+_Result = TypeVar("_Result")
 
 HISTORY = 10
 """No check looks further back than so many windows."""
-_Found = TypeVar("_Found")
-
-
-def _once_a_window(function: Callable[..., _Found]) -> Callable[..., _Found]:
-    """Keep what a function finds in a window with the window, which is looked back upon in many seconds."""
-
-    @wraps(function)
-    def find(window: Relations, *more: object) -> _Found:
-        kept = vars(window).setdefault("kept", {})
-        what = (function, *more)
-        if what not in kept:
-            kept[what] = function(window, *more)
-        found: _Found = kept[what]
-        return found
-
-    return find
-
-
-def forget(window: Relations) -> None:
-    """Free what was found in a window that is not looked back upon any more."""
-    vars(window).pop("kept", None)
-
-
 MOST_REFERENCES = 600
 _NEIGHBOURS = 3
 _NEAR = 0.15  # in parts of the delays across the array
@@ -77,6 +55,26 @@ _STRETCH_WINDOWS, _STRETCH_LEAST, _LEAST_STRETCH, _STRETCH_ALIKE = 6, 3, 0.004, 
 _RATE_WINDOWS = (4, 5, 6, 8)
 _RATE_EVENTS, _RATE_LEAST = 6, 4  # sounds, and windows with sounds
 _RATES = (1e-3, 15e-3)  # beyond, sound is too blurred to be heard as the same
+
+
+def _once_a_window(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Keep what a function finds in a window with the window, which is looked back upon in many seconds."""
+
+    @wraps(function)
+    def find(window: Relations, *more: object) -> _Result:
+        kept = vars(window).setdefault("kept", {})
+        what = (function, *more)
+        if what not in kept:
+            kept[what] = function(window, *more)
+        found: _Result = kept[what]
+        return found
+
+    return find
+
+
+def forget(window: Relations) -> None:
+    """Free what was found in a window that is not looked back upon any more."""
+    vars(window).pop("kept", None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.conditions import Cause
 from pipeline.health import checks
-from pipeline.health.checks import CHECKS, LONGEST_SECONDS, Limits, Recent
+from pipeline.health.checks import CHECKS, LONGEST_SECONDS, Recent
 from pipeline.health.measures import LOW, MIDDLE, Measures
 from pipeline.health.usual import Usual
 
@@ -46,10 +46,6 @@ def seconds(n=LONGEST_SECONDS, *, sensor=2, **changes):
     return made
 
 
-def out_of_limits(check, values, active):
-    return Limits([check]).exceeded(values[None], active[None])[0]
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.cause}-{check.evidence}")
 def test_healthy_sensors_are_far_from_every_limit(check):
     """Nothing is found of sensors in which nothing is wrong, with or without knowledge of what is usual."""
@@ -57,8 +53,8 @@ def test_healthy_sensors_are_far_from_every_limit(check):
         values = check.value(Recent(seconds(), usual))
         nobody = np.zeros(N, bool)
         assert values.shape == (N,)
-        assert not out_of_limits(check, values, nobody).any()
-        assert not out_of_limits(check, values, nobody | True)[~np.isnan(values)].any()
+        assert not check.out_of_limits(values, nobody).any()
+        assert not check.out_of_limits(values, nobody | True)[~np.isnan(values)].any()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.cause}-{check.evidence}")
@@ -69,10 +65,10 @@ def test_limits_have_a_dead_band_and_who_cannot_be_told_stays(check):
     between = np.full(2, (check.enter + check.leave) / 2)
     was = np.array([False, True])
     if check.enter != check.leave:
-        np.testing.assert_array_equal(out_of_limits(check, between, was), was)
-    np.testing.assert_array_equal(out_of_limits(check, np.full(2, np.nan), was), was)
-    assert out_of_limits(check, np.full(2, check.enter), was).all()
-    assert not out_of_limits(check, np.full(2, check.leave - worse * 1e-9), was).any()
+        np.testing.assert_array_equal(check.out_of_limits(between, was), was)
+    np.testing.assert_array_equal(check.out_of_limits(np.full(2, np.nan), was), was)
+    assert check.out_of_limits(np.full(2, check.enter), was).all()
+    assert not check.out_of_limits(np.full(2, check.leave - worse * 1e-9), was).any()
 
 
 @pytest.mark.parametrize(
@@ -107,11 +103,11 @@ def test_what_each_number_means(changes, causes):
     found = [
         check
         for check in CHECKS
-        if out_of_limits(check, check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool)).any()
+        if check.out_of_limits(check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool)).any()
     ]
     assert {check.cause for check in found} == causes
     for check in found:
-        out = out_of_limits(check, check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool))
+        out = check.out_of_limits(check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool))
         np.testing.assert_array_equal(np.flatnonzero(out), [2])
 
 
