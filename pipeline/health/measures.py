@@ -306,9 +306,10 @@ def _slowed(sound: Samples, rate_hz: int) -> Samples:
         return sound
     # Taps that are `step` apart lie in one row, so that the filter is a product of small matrices.
     parts = _low_pass(step) @ sound.reshape(n_sensors, -1, step).transpose(0, 2, 1)
-    length = n // step - _LONG + 1
-    low = np.zeros((n_sensors, n // step), np.float32)
-    low[:, _LONG // 2 : _LONG // 2 + length] = sum(parts[:, k, k : k + length] for k in range(_LONG))
+    low, length = np.zeros((n_sensors, n // step), np.float32), n // step - _LONG + 1
+    filtered = low[:, _LONG // 2 : _LONG // 2 + length]
+    for k in range(_LONG):
+        filtered += parts[:, k, k : k + length]
     return low
 
 
