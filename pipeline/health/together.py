@@ -140,9 +140,10 @@ def _framed(samples: Floats, rate_hz: int) -> Floats:
 def _scaled(samples: Floats) -> Floats:
     """Each sensor times a power of two, which changes no bit of what comes out, where squares might overflow."""
     exponent = np.frexp(np.maximum(samples.max(axis=1), -samples.min(axis=1)))[1]
-    if np.abs(exponent).max() <= _USUAL_EXPONENT:
+    unusual = np.abs(exponent) > _USUAL_EXPONENT
+    if not unusual.any():
         return samples
-    scaled: Floats = samples * np.ldexp(np.float32(1), -np.maximum(exponent, -100))[:, None]
+    scaled: Floats = samples * np.ldexp(np.float32(1), np.where(unusual, -np.maximum(exponent, -100), 0))[:, None]
     return scaled
 
 
