@@ -49,6 +49,7 @@ _LOW_RATE_HZ = 2000  # five times the highest harmonic
 _LONG = 8  # samples at the low rate: length of the low-pass filter
 _SPIKE_NEIGHBORS = 8
 _AROUND = np.delete(np.arange(-_SPIKE_NEIGHBORS, _SPIKE_NEIGHBORS + 1), _SPIKE_NEIGHBORS)
+_NEXT = np.array([0, -2, -1, 1, 2])[:, None]
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
 _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
@@ -270,7 +271,7 @@ def _beyond_the_next(sound: Samples, sensors: Bins, places: Bins) -> Mask:
     A spike is four times as far from the middle as any neighbor: at least one and a half times as far beyond them as
     they are apart.
     """
-    x, *near = (sound[sensors, np.clip(places + shift, 0, sound.shape[1] - 1)] for shift in (0, -2, -1, 1, 2))
+    x, *near = sound[sensors, np.clip(places + _NEXT, 0, sound.shape[1] - 1)]
     low, high = np.minimum.reduce(near), np.maximum.reduce(near)
     return np.asarray(np.maximum(x - high, low - x) > 1.49 * (high - low))
 
