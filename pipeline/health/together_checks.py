@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from itertools import combinations, takewhile
 from typing import TypeAlias, TypeVar
 
@@ -261,7 +261,7 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
         return {}
     now = np.concatenate([_nearness_of(window, known) for window in windows])
     recent = np.arange(len(now)) >= len(now) - len(lately)
-    if np.median(now[recent]) < known.radius_seconds or lately.blur.mean(axis=0).max() > _BLUR_OF_SWAPPED:
+    if _median(now[recent]) < known.radius_seconds or lately.blur.mean(axis=0).max() > _BLUR_OF_SWAPPED:
         return {}
     sounds = _sounds(windows)
     improvements = _improvements(sounds, now, recent, known)
@@ -322,7 +322,8 @@ def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Fo
         return {}
     late, miss = np.concatenate([_lateness(window, sensor, known) for window in windows], axis=1)
     told = np.isfinite(late)
-    if len(np.unique(sounds.seconds[told] // EVERY_SECONDS)) < _RATE_LEAST or np.median(miss[told]) > radius:
+    n_windows = len({*(sounds.seconds[told] // EVERY_SECONDS).tolist()})
+    if n_windows < _RATE_LEAST or _median(miss[told]) > radius:
         return {}
     slope, at_end, error = _line(sounds.seconds[told], late[told])
     grown = abs(slope) * float(np.ptp(sounds.seconds[told]))
@@ -335,12 +336,24 @@ def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Fo
 
 def _line(seconds: Numbers, late: Numbers) -> tuple[float, float, float]:
     """Slope and value at the end of the line through most points, and the error that four of five do not exceed."""
-    i, j = np.triu_indices(len(seconds), 1)
+    i, j = _every_two(len(seconds))
     far = seconds[j] - seconds[i] > 0.9 * EVERY_SECONDS
-    slope = float(np.median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far]))
-    at_end = float(np.median(late + slope * (seconds[-1] - seconds)))
+    slope = _median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far])
+    at_end = _median(late + slope * (seconds[-1] - seconds))
     error = float(np.quantile(np.abs(late + slope * (seconds[-1] - seconds) - at_end), 0.8))
     return slope, at_end, error
+
+
+@lru_cache(maxsize=64)
+def _every_two(n: int) -> tuple[Indices, Indices]:
+    first, second = np.triu_indices(n, 1)
+    return first, second
+
+
+def _median(values: Numbers) -> float:
+    """Of few numbers, none of them NaN; that of numpy takes several times as long."""
+    ordered = np.sort(values)
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
 
 
 @_once_a_window
