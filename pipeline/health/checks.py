@@ -1,28 +1,76 @@
 """From measures to findings: one small function for each cause.
 
-A function looks at the last few seconds, the newest last, and gives one number for each sensor; NaN means "cannot
-tell". A `Check` says from which number on something is the matter, and from which on it is over.
+A function looks at the last few seconds and gives one number for each sensor; NaN means "cannot tell". A `Check` says
+from which number on something is the matter, and from which on it is over.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
 from pipeline.conditions import Cause
 from pipeline.events import Evidence, Mask, Numbers
-from pipeline.health.measures import LOW, MANY_VALUES, MIDDLE, Measures
+from pipeline.health.measures import COLUMNS, FLOORS, LOW, MANY_VALUES, MIDDLE, Measures
 from pipeline.health.usual import Usual
 
 LONGEST_SECONDS = 10
 """No check looks further back."""
 
-History = Sequence[Measures]
-Value = Callable[[History, Usual], Numbers]
+
+class Recent:
+    """The last seconds, the newest last, as one table, and what is usual: what checks look at."""
+
+    def __init__(self, seconds: Sequence[Measures], usual: Usual) -> None:
+        self.seconds, self.usual = seconds, usual
+        self.waiting = [one.waited_seconds > 0 for one in seconds]
+        self.table = np.array([one.table for one in seconds])  # (seconds, columns, sensors)
+
+    def last(self, name: str, n: int) -> Numbers:
+        """(seconds, sensors) of at most `n` seconds."""
+        return np.asarray(self.table[-n:, COLUMNS[name]])
+
+    def newest(self, name: str) -> Numbers:
+        return np.asarray(self.table[-1, COLUMNS[name]])
+
+    def unknown(self) -> Numbers:
+        return np.full(self.table.shape[2], np.nan)
+
+    def nothing(self) -> Numbers:
+        return np.zeros(self.table.shape[2])
+
+    def middle(self, name: str) -> Numbers:
+        """The middle one of three seconds; of fewer their mean."""
+        return np.asarray(self._middle[COLUMNS[name]])
+
+    @cached_property
+    def _middle(self) -> Numbers:
+        if len(self.table) < 3:
+            return np.asarray(self.table.mean(axis=0))
+        a, b, c = self.table[-3:]
+        return np.asarray(np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c)))  # NaN if any of them is
+
+    @cached_property
+    def floors(self) -> Numbers:
+        """(bands, sensors) the lowest of four seconds: what comes and goes is sound, not floor."""
+        floors = self.table[-4:, FLOORS]
+        return np.fmin.reduce(floors) if len(floors) == 4 else np.full(floors.shape[1:], np.nan)
+
+    @cached_property
+    def above_array(self) -> tuple[Numbers, Numbers]:
+        """How far each floor lies above the lower and the upper one in the middle of the other sensors."""
+        levelled = self.floors[MIDDLE] - self.usual.offset_db[:, MIDDLE]
+        lower, upper = _of_others(levelled)
+        return levelled - lower, levelled - upper
+
+
+Value: TypeAlias = Callable[[Recent], Numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,155 +96,168 @@ class Check:
 
     def out_of_limits(self, values: Numbers, active: Mask) -> Mask:
         """Which sensors are, those that already were by the laxer limit; who cannot be told stays as it was."""
-        limit = np.where(active, self.leave, self.enter)
-        out = values <= limit if self.below else values >= limit
-        return np.where(np.isnan(values), active, out)
+        return np.asarray(Limits([self]).exceeded(values[None], active[None])[0])
 
-    def began(self, history: History, values: Numbers) -> Numbers:
-        """The sample at which each sensor's trouble began, if it begins to show now."""
-        back = np.zeros(len(values), np.int64)
-        if self.counts_seconds:
-            back = np.maximum(np.nan_to_num(values, nan=1), 1).astype(np.int64) - 1
-        starts = np.array([one.start for one in history])
-        return starts[np.clip(len(starts) - 1 - back, 0, len(starts) - 1)]
+    def began(self, seconds: Sequence[Measures], value: float) -> int:
+        """The sample at which the trouble began, if it begins to show now."""
+        back = max(int(value), 1) - 1 if self.counts_seconds else 0
+        return seconds[max(len(seconds) - 1 - back, 0)].start
 
     def found(self, value: float) -> Evidence:
         return {self.evidence: value, "limit": self.enter}
 
 
-def seconds_without_sound(history: History, usual: Usual) -> Numbers:
+class Limits:
+    """The limits of several checks over all sensors."""
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self.sign = np.array([[-1.0 if check.below else 1.0] for check in checks])
+        """What makes large numbers of those that are bad."""
+        self._enter = self.sign * np.array([[check.enter] for check in checks])
+        self._leave = self.sign * np.array([[check.leave] for check in checks])
+
+    def exceeded(self, values: Numbers, active: Mask) -> Mask:
+        """Where (checks, sensors) are out of limits, those that already were by the laxer limit.
+
+        What cannot be told stays as it was.
+        """
+        out = self.sign * values >= np.where(active, self._leave, self._enter)
+        return np.asarray(out | (active & np.isnan(values)))
+
+
+def seconds_without_sound(recent: Recent) -> Numbers:
     """How long nothing has come."""
-    missing = np.stack([one.missing for one in history]) >= 1
-    return np.asarray(np.cumprod(missing[::-1], axis=0).sum(axis=0), np.float64)
+    missing = recent.last("missing", LONGEST_SECONDS) >= 1
+    return (
+        np.asarray(np.cumprod(missing[::-1], axis=0).sum(axis=0), np.float64) if missing[-1].any() else recent.nothing()
+    )
 
 
-def delivered_share(history: History, usual: Usual) -> Numbers:
+def delivered_share(recent: Recent) -> Numbers:
     """Share of the last ten seconds in which sound came, if the source waits again and again; one wait is no stall."""
-    waiting = [one.waited_seconds > 0 for one in history[-10:]]
+    waiting = recent.waiting[-10:]
     waits = sum(before and not after for before, after in pairwise(waiting))
-    share = 1 - sum(waiting) / len(waiting) if waits >= 2 else 1.0
-    return np.full(history[-1].n_sensors, share)
+    return recent.nothing() + (1 - sum(waiting) / len(waiting) if waits >= 2 else 1.0)
 
 
-def missing_share(history: History, usual: Usual) -> Numbers:
+def missing_share(recent: Recent) -> Numbers:
     """Share of the last seconds that is lost, or stands still in the midst of sound; while nothing comes, untold."""
-    recent = [one for one in history[-3:] if not one.waited_seconds]
-    if not recent:
-        return np.full(history[-1].n_sensors, np.nan)
-    missing = np.stack([one.missing for one in recent])
-    moving = np.stack([(one.values >= MANY_VALUES) & (one.level_db > -85) for one in recent])
-    paused = np.stack([np.nan_to_num(one.pauses) for one in recent])
-    share = (missing + moving * paused).mean(axis=0)
-    return np.where(history[-1].missing < 1, share, np.nan)
+    missing, pauses = recent.last("missing", 3), recent.last("pauses", 3)
+    if not (missing.any() or pauses.any()):
+        return recent.nothing()
+    recorded = ~np.array(recent.waiting[-3:])
+    if not recorded.any():
+        return recent.unknown()
+    moving = (recent.last("values", 3) >= MANY_VALUES) & (recent.last("level_db", 3) > -85)
+    share = (missing + moving * np.nan_to_num(pauses))[recorded].mean(axis=0)
+    return np.where(missing[-1] < 1, share, np.nan)
 
 
-def distinct_values(history: History, usual: Usual) -> Numbers:
+def distinct_values(recent: Recent) -> Numbers:
     """How many values occur."""
-    return history[-1].values
+    return recent.newest("values")
 
 
-def level_dbfs(history: History, usual: Usual) -> Numbers:
+def level_dbfs(recent: Recent) -> Numbers:
     """Level; -inf where nothing moves."""
-    return history[-1].level_db
+    return recent.newest("level_db")
 
 
-def hum_ratio(history: History, usual: Usual) -> Numbers:
+def hum_ratio(recent: Recent) -> Numbers:
     """Power of mains harmonics in parts of the rest, the middle one of three seconds."""
-    return _over(np.median, history[-3:], "hum")
+    return recent.middle("hum")
 
 
-def offset(history: History, usual: Usual) -> Numbers:
+def offset(recent: Recent) -> Numbers:
     """How far the mean is from zero, in parts of full scale; what slow rumble explains is none."""
-    mean = np.abs(_over(np.median, history[-3:], "offset"))
-    rumble = 10 ** (np.maximum(_over(np.median, history[-3:], "level_db"), -200) / 20)
+    mean = np.abs(recent.middle("offset"))
+    rumble = 10 ** (np.maximum(recent.middle("level_db"), -200) / 20)
     return np.where(mean <= 0.2 * rumble, 0.0, mean)
 
 
-def share_at_rail(history: History, usual: Usual) -> Numbers:
+def share_at_rail(recent: Recent) -> Numbers:
     """Share of samples at full scale."""
-    return history[-1].at_rail
+    return recent.newest("at_rail")
 
 
-def clipped_share(history: History, usual: Usual) -> Numbers:
+def clipped_share(recent: Recent) -> Numbers:
     """Share of samples at full scale in a row, in five seconds; a tenth of it where the floor is not raised, too.
 
     Somebody who treads on the ground beside a sensor overdrives it for a moment; too much gain is never gone.
     """
-    raised = np.fmax(above_array_db(history, usual, upper=True), above_own_db(history, usual)) > 6
-    return _over(np.mean, history[-5:], "clipped") * np.where(raised, 1.0, 0.1)
+    clipped = recent.last("clipped", 5)
+    if not clipped.any():
+        return recent.nothing()
+    raised = np.fmax(above_array_db(recent, upper=True), above_own_db(recent)) > 6
+    return np.asarray(clipped.mean(axis=0) * np.where(raised, 1.0, 0.1))
 
 
-def spikes_in_5_s(history: History, usual: Usual) -> Numbers:
+def spikes_in_5_s(recent: Recent) -> Numbers:
     """Single samples far out, in five seconds."""
-    return _over(np.sum, history[-5:], "spikes")
+    return np.asarray(recent.last("spikes", 5).sum(axis=0))
 
 
-def alone_share(history: History, usual: Usual) -> Numbers:
+def alone_share(recent: Recent) -> Numbers:
     """Share of four seconds in which it crackles and nobody else hears anything like it."""
-    return _over(np.mean, history[-4:], "alone")
+    return np.asarray(recent.last("alone", 4).mean(axis=0))
 
 
-def above_own_db(history: History, usual: Usual) -> Numbers:
+def above_own_db(recent: Recent) -> Numbers:
     """How far the noise floor of four seconds lies above what is usual for the sensor."""
-    return np.asarray((_floors(history) - usual.floor_db)[:, MIDDLE])
+    return np.asarray(recent.floors[MIDDLE] - recent.usual.floor_db[:, MIDDLE])
 
 
-def above_array_db(history: History, usual: Usual, *, upper: bool) -> Numbers:
+def above_array_db(recent: Recent, *, upper: bool) -> Numbers:
     """How far the noise floor of four seconds lies above that of the other sensors, the usual difference removed.
 
     Of an even number of others the upper or the lower one in the middle counts: one that is wrong may be among them.
     """
-    levelled = (_floors(history) - usual.offset_db)[:, MIDDLE]
-    return np.asarray(levelled - _of_others(levelled, upper=upper))
+    return recent.above_array[upper]
 
 
-def louder_than_array_db(history: History, usual: Usual) -> Numbers:
+def louder_than_array_db(recent: Recent) -> Numbers:
     """How far its floor lies above that of the others; it must be louder than itself, too, or they are too quiet."""
-    array, own = above_array_db(history, usual, upper=True), above_own_db(history, usual)
+    array, own = above_array_db(recent, upper=True), above_own_db(recent)
     return np.where(np.isnan(own), array, np.minimum(array, own + 9))
 
 
-def softer_than_array_db(history: History, usual: Usual) -> Numbers:
+def softer_than_array_db(recent: Recent) -> Numbers:
     """Likewise below; it must be softer than itself, too, or they are too loud."""
-    array, own = above_array_db(history, usual, upper=False), above_own_db(history, usual)
+    array, own = above_array_db(recent, upper=False), above_own_db(recent)
     return np.where(np.isnan(own), array, np.maximum(array, own - 5))
 
 
-def rumble_above_array_db(history: History, usual: Usual) -> Numbers:
+def rumble_above_array_db(recent: Recent) -> Numbers:
     """How far the least rumble of six seconds lies above the most at the other sensors: gusts come and go.
 
     It must have risen above its usual rumble, too, or the others are too quiet.
     """
-    floors = np.stack([one.floor_db[:, LOW] for one in history[-6:]])
-    least, most = floors.min(axis=0), np.fmax.reduce(floors)
+    floors = recent.table[-6:, FLOORS][:, LOW]
     if len(floors) < 6:
-        return np.full(len(least), np.nan)
-    usually_more = usual.offset_db[:, LOW]
-    above = least - usually_more - _of_others(most - usually_more, upper=True)
-    own = least - usual.floor_db[:, LOW]
+        return recent.unknown()
+    least, usually_more = floors.min(axis=0), recent.usual.offset_db[:, LOW]
+    above = least - usually_more - _of_others(np.fmax.reduce(floors) - usually_more)[1]
+    own = least - recent.usual.floor_db[:, LOW]
     return np.asarray(np.where(np.isnan(own), above, np.minimum(above, own + 3)))
 
 
-def _of_others(values: Numbers, *, upper: bool) -> Numbers:
-    """The middle one of the other sensors; NaN unless there are three in all: of two nobody knows which is wrong."""
-    if np.isfinite(values).sum() < 3:
-        return np.full(len(values), np.nan)
-    table = np.tile(values, (len(values), 1))
-    np.fill_diagonal(table, np.nan)
-    n = np.isfinite(table).sum(axis=1)
-    ordered = np.sort(table, axis=1)  # NaN comes last
-    return np.asarray(ordered[np.arange(len(table)), n // 2 if upper else (n - 1) // 2])
+def _of_others(values: Numbers) -> tuple[Numbers, Numbers]:
+    """The middle one of the other sensors, of two the lower one and the upper one.
 
-
-def _floors(history: History) -> Numbers:
-    """The lowest of four seconds: what comes and goes is sound, not floor."""
-    if len(history) < 4:
-        return np.full_like(history[-1].floor_db, np.nan)
-    return np.asarray(np.fmin.reduce([one.floor_db for one in history[-4:]]))
-
-
-def _over(summary: Callable[..., Numbers], history: History, name: str) -> Numbers:
-    return np.asarray(summary([getattr(one, name) for one in history], axis=0), np.float64)
+    NaN unless there are three in all: of two nobody knows which is wrong.
+    """
+    told = values.tolist()
+    ordered = sorted(value for value in told if value == value)
+    if len(ordered) < 3:
+        unknown = np.full(len(told), np.nan)
+        return unknown, unknown
+    places = [bisect_left(ordered, value) if value == value else len(ordered) for value in told]
+    n_others = [len(ordered) - (place < len(ordered)) for place in places]
+    lower, upper = (
+        [ordered[middle + (middle >= place)] for middle, place in zip(middles, places, strict=True)]
+        for middles in ([(n - 1) // 2 for n in n_others], [n // 2 for n in n_others])
+    )
+    return np.array(lower), np.array(upper)
 
 
 _SPOILT = partial(Check, blinds=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from pipeline.events import Mask, Numbers, Samples
 from pipeline.health.together import Relations
 from pipeline.snapshots import value
+from pipeline.transforms import rfft
 
 Bins: TypeAlias = NDArray[np.intp]
 
@@ -30,13 +33,23 @@ _HARMONICS = 6
 _SHORTEST_PAUSE_SECONDS = 0.004
 _ARRIVAL_FRAMES = 2  # a sound reaches sensors tens of metres apart within so many frames
 _LOUD_DB = -28.0
+_SILENCE_DB = -200.0
+_OF_NORMAL = 1.4826  # standard deviation of normal noise, in parts of the median of magnitudes
+_LEAST_LOUD = (
+    0.99 * 10 ** (_LOUD_DB / 20) / _OF_NORMAL / 2
+)  # the median of magnitudes is at most twice the effective value
 _ALONE_DB = 25.0
 _ABRUPT_STEPS = 2
 _SPIKE_MARGIN = 4.0
 _MOST_CANDIDATES = 1000
 _TONE_TO_NOISE = 10.0
-_SPIKE_NEIGHBOURS = 8
-_AROUND = np.delete(np.arange(-_SPIKE_NEIGHBOURS, _SPIKE_NEIGHBOURS + 1), _SPIKE_NEIGHBOURS)
+_MAYBE_A_TONE = 5.0
+_LEAST_HARMONICS = 3
+_LOW_RATE_HZ = 2000  # five times the highest harmonic
+_LONG = 8  # samples at the low rate: length of the low-pass filter
+_SPIKE_NEIGHBORS = 8
+_AROUND = np.delete(np.arange(-_SPIKE_NEIGHBORS, _SPIKE_NEIGHBORS + 1), _SPIKE_NEIGHBORS)
+_NEXT = np.array([0, -2, -1, 1, 2])[:, None]
 _LEAST_SPIKE = 0.02
 _NOTHING = -np.inf
 _MOST_MISSING = 0.5  # of a second of which less is there nothing can be said
@@ -44,7 +57,7 @@ _LARGEST = np.float32(1e3)  # a file of floating-point numbers may hold any
 
 
 @value
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Measures:
     """Sensors in the second from `start` to `stop`; NaN, or no relations, where one delivered less than half of it.
 
@@ -75,51 +88,111 @@ class Measures:
     def n_sensors(self) -> int:
         return len(self.missing)
 
+    @cached_property
+    def table(self) -> Numbers:
+        """(columns, sensors) all numbers; a second is looked back upon in many others."""
+        return np.array([*(getattr(self, name) for name in _SINGLE), *self.floor_db.T])
+
 
 def measure(
     samples: Samples, delivered: Mask, rate_hz: int, *, start: int, relations: Relations | None = None
 ) -> Measures:
     """All numbers of a second; `delivered` has a row for every sensor and a column for every sample."""
-    samples = np.clip(samples, -_LARGEST, _LARGEST)
-    columns: dict[str, Any] = {name: np.full(len(samples), np.nan) for name in _SINGLE}
-    columns["missing"] = 1 - delivered.mean(axis=1)
-    whole = np.asarray(delivered.all(axis=1))
-    for sensor in np.flatnonzero(columns["missing"] <= _MOST_MISSING):
-        x = (samples[sensor] if whole[sensor] else samples[sensor, delivered[sensor]]).astype(np.float64)
-        columns["offset"][sensor] = x.mean()
-        columns["level_db"][sensor] = level_db(x)
-        columns["values"][sensor] = distinct_values(x)
-        columns["at_rail"][sensor], columns["clipped"][sensor] = clipped_shares(x)
-        columns["pauses"][sensor] = pauses_share(x, rate_hz)
-        columns["spikes"][sensor] = count_spikes(x)
-    floors = np.full((len(samples), len(BANDS_HZ)), np.nan)
+    samples = _limited(samples)
+    missing = 1 - np.array([np.count_nonzero(row) for row in delivered]) / samples.shape[1]
+    columns = _of_whole(samples, rate_hz) if not missing.any() else _in_parts(samples, delivered, missing, rate_hz)
+    return Measures(start, start + samples.shape[1], missing=missing, relations=relations, **columns)
+
+
+def _in_parts(samples: Samples, delivered: Mask, missing: Numbers, rate_hz: int) -> dict[str, Any]:
+    """Each sensor by what it delivered; NaN where that is too little."""
+    columns = _unknown(len(samples))
+    for sensor in np.flatnonzero((missing > 0) & (missing <= _MOST_MISSING)):
+        _put(columns, np.array([sensor]), _of_samples(samples[sensor, delivered[sensor]][None], rate_hz))
+    whole = missing == 0
     if whole.any():
-        sound = samples[whole]
-        floors[whole] = floors_db(sound, rate_hz)
-        columns["hum"][whole] = hum_ratios(sound, rate_hz)
-        columns["alone"][whole] = alone_shares(sound, rate_hz)
-    stop = start + samples.shape[1]
-    return Measures(start, stop, floor_db=floors, relations=relations, **columns)
+        _put(columns, whole, _of_whole(samples[whole], rate_hz))
+    return columns
+
+
+def _unknown(n_sensors: int) -> dict[str, Any]:
+    columns = {name: np.full(n_sensors, np.nan) for name in _SINGLE if name != "missing"}
+    return columns | {"floor_db": np.full((n_sensors, len(BANDS_HZ)), np.nan)}
+
+
+def _limited(samples: Samples) -> Samples:
+    within = samples.max() <= _LARGEST and samples.min() >= -_LARGEST
+    return samples if within else np.clip(samples, -_LARGEST, _LARGEST)
+
+
+def _put(columns: dict[str, Any], sensors: Mask | Bins, measured: dict[str, Numbers]) -> None:
+    for name, values in measured.items():
+        columns[name][sensors] = values
+
+
+def _of_samples(sound: Samples, rate_hz: int) -> dict[str, Numbers]:
+    """Numbers of each sensor that do not need sound without a break.
+
+    A look at all sensors at once excludes most of what is rare; only the others are looked at one by one.
+    """
+    low, high = sound.min(axis=1), sound.max(axis=1)
+    levels = _each(offset_and_level_db, sound)
+    rails = _each(clipped_shares, sound, np.maximum(high, -low) > 0.999 * FULL_SCALE, otherwise=(0.0, 0.0))
+    abrupt = (high - low).max() > 0.999 * _LEAST_SPIKE
+    return {
+        "offset": levels[:, 0],
+        "level_db": levels[:, 1],
+        "values": _each(distinct_values, sound, _has_few_values(sound), otherwise=MANY_VALUES),
+        "at_rail": rails[:, 0],
+        "clipped": rails[:, 1],
+        "pauses": _each(partial(pauses_share, rate_hz=rate_hz), sound, _may_pause(sound, rate_hz)),
+        "spikes": count_spikes(sound) if abrupt else np.zeros(len(sound)),
+    }
+
+
+def _each(
+    number: Callable[[Numbers], Any], sound: Samples, which: Mask | None = None, *, otherwise: Any = 0.0
+) -> Numbers:
+    """A number of each sensor, and of those of which it is known what is known."""
+    wanted = [True] * len(sound) if which is None else which.tolist()
+    found = [number(row.astype(np.float64)) if one else otherwise for row, one in zip(sound, wanted, strict=True)]
+    return np.array(found, np.float64)
+
+
+def _of_whole(sound: Samples, rate_hz: int) -> dict[str, Any]:
+    """Numbers of sensors of which every sample is there."""
+    return _of_samples(sound, rate_hz) | {
+        "floor_db": floors_db(sound, rate_hz),
+        "hum": hum_ratios(sound, rate_hz),
+        "alone": alone_shares(sound, rate_hz),
+    }
 
 
 def nothing_measured(start: int, stop: int, n_sensors: int, *, waited_seconds: float = 0.0) -> Measures:
     """A time in which no sensor delivered anything."""
-    columns: dict[str, Any] = {name: np.full(n_sensors, np.nan) for name in _SINGLE} | {"missing": np.ones(n_sensors)}
-    floors = np.full((n_sensors, len(BANDS_HZ)), np.nan)
-    return Measures(start, stop, floor_db=floors, waited_seconds=waited_seconds, **columns)
+    missing = np.ones(n_sensors)
+    return Measures(start, stop, missing=missing, waited_seconds=waited_seconds, **_unknown(n_sensors))
 
 
-def level_db(x: Numbers) -> float:
-    """Effective level in dB of full scale, the mean removed; -inf where nothing moves."""
-    power = float(np.mean(np.square(x - x.mean())))
+def offset_and_level_db(x: Numbers) -> tuple[float, float]:
+    """The mean, and the effective level in dB of full scale without it; -inf where nothing moves."""
+    offset = float(x.sum()) / len(x)
+    centred = x - offset
+    power = float(np.square(centred, out=centred).sum()) / len(x)
     # What is left of a constant after its mean is removed is rounding, not sound.
-    return 10 * np.log10(power) if power > 1e-24 + 1e-30 * float(np.mean(np.square(x))) else _NOTHING
+    moves = power > 1e-24 + 1e-30 * (power + offset * offset)
+    return offset, 10 * math.log10(power) if moves else _NOTHING
+
+
+def _has_few_values(sound: Samples) -> Mask:
+    """Rows of which a part of the samples does not show MANY_VALUES values yet."""
+    part = np.sort(sound[:, :: max(sound.shape[1] // 256, 1)])
+    return np.asarray(np.count_nonzero(part[:, 1:] != part[:, :-1], axis=1) < MANY_VALUES - 1)
 
 
 def distinct_values(x: Numbers) -> int:
-    """How many values occur, counted up to MANY_VALUES; a part of the samples often suffices to see that many."""
-    few = np.unique(x[:: max(len(x) // 256, 1)])
-    return min(len(few) if len(few) >= MANY_VALUES else len(np.unique(x)), MANY_VALUES)
+    """How many values occur, counted up to MANY_VALUES."""
+    return min(len(np.unique(x)), MANY_VALUES)
 
 
 def clipped_shares(x: Numbers) -> tuple[float, float]:
@@ -138,7 +211,7 @@ def pauses_share(x: Numbers, rate_hz: int) -> float:
     full scale it is clipped.
     """
     steps = np.abs(np.diff(x))
-    still, shortest = steps == 0, max(round(_SHORTEST_PAUSE_SECONDS * rate_hz), 12)
+    still, shortest = steps == 0, _shortest_pause(rate_hz)
     if np.count_nonzero(still) + 1 < shortest:
         return 0.0
     runs = runs_of(still)
@@ -152,86 +225,189 @@ def pauses_share(x: Numbers, rate_hz: int) -> float:
     return float((counted[:, 1] - counted[:, 0] + 1).sum() / len(x))
 
 
+def _shortest_pause(rate_hz: int) -> int:
+    """In samples."""
+    return max(round(_SHORTEST_PAUSE_SECONDS * rate_hz), 12)
+
+
+def _may_pause(sound: Samples, rate_hz: int) -> Mask:
+    """Rows with eight equal samples in a row, of a part of the samples of which every pause has as many."""
+    part = sound[:, :: _shortest_pause(rate_hz) // 8]
+    same = part[:, 1:] == part[:, :-1]
+    for shift in (1, 2, 3):  # of two, four and seven pairs in a row
+        same = same[:, shift:] & same[:, :-shift]
+    return np.asarray(same.any(axis=1))
+
+
 def runs_of(flags: Mask) -> NDArray[np.int64]:
     """(runs, 2): where each unbroken run of True begins, and the place after its last one."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return edges.reshape(-1, 2)
 
 
-def count_spikes(x: Numbers) -> int:
-    """Single samples several times as far out as anything around them: what rings is sound, a spike does not."""
-    steps = np.diff(x)
-    large = np.abs(steps) > _LEAST_SPIKE
-    candidates = np.flatnonzero(large[:-1] & large[1:]) + 1
-    candidates = candidates[steps[candidates - 1] * steps[candidates] < 0][:_MOST_CANDIDATES]
-    if not len(candidates):
-        return 0
-    around = np.sort(x[np.clip(candidates[:, None] + _AROUND, 0, len(x) - 1)], axis=1)
-    middle = around[:, _SPIKE_NEIGHBOURS - 1 : _SPIKE_NEIGHBOURS + 1].mean(axis=1)
-    furthest = np.maximum(middle - around[:, 0], around[:, -1] - middle)
-    return int((np.abs(x[candidates] - middle) > _SPIKE_MARGIN * furthest).sum())
+def count_spikes(sound: Samples) -> Numbers:
+    """Single samples of each sensor several times as far out as anything around them.
+
+    What rings is sound, a spike does not.
+    """
+    steps = sound[:, 1:] - sound[:, :-1]
+    up, down = steps > _LEAST_SPIKE, steps < -_LEAST_SPIKE
+    there_and_back = (up[:, :-1] & down[:, 1:]) | (down[:, :-1] & up[:, 1:])
+    sensors, places = np.divmod(np.flatnonzero(there_and_back), there_and_back.shape[1])
+    if len(places) > _MOST_CANDIDATES:
+        few = np.arange(len(sensors)) - np.searchsorted(sensors, sensors) < _MOST_CANDIDATES
+        sensors, places = sensors[few], places[few]
+    places += 1
+    for sticks_out in (_beyond_the_next, _far_from_neighbors):
+        if len(places):
+            out = sticks_out(sound, sensors, places)
+            sensors, places = sensors[out], places[out]
+    return np.bincount(sensors, minlength=len(sound)).astype(np.float64)
+
+
+def _beyond_the_next(sound: Samples, sensors: Bins, places: Bins) -> Mask:
+    """Samples that may be spikes, by two neighbors on either side.
+
+    A spike is four times as far from the middle as any neighbor: at least one and a half times as far beyond them as
+    they are apart.
+    """
+    x, *near = sound[sensors, np.clip(places + _NEXT, 0, sound.shape[1] - 1)]
+    low, high = np.minimum.reduce(near), np.maximum.reduce(near)
+    return np.asarray(np.maximum(x - high, low - x) > 1.49 * (high - low))
+
+
+def _far_from_neighbors(sound: Samples, sensors: Bins, places: Bins) -> Mask:
+    """Samples several times as far from the middle of their neighbors as the furthest of these."""
+    around = np.clip(places[:, None] + _AROUND, 0, sound.shape[1] - 1)
+    values = np.sort(sound[sensors[:, None], around].astype(np.float64), axis=1)
+    middle = values[:, _SPIKE_NEIGHBORS - 1 : _SPIKE_NEIGHBORS + 1].mean(axis=1)
+    furthest = np.maximum(middle - values[:, 0], values[:, -1] - middle)
+    return np.asarray(np.abs(sound[sensors, places] - middle) > _SPIKE_MARGIN * furthest)
 
 
 def hum_ratios(sound: Samples, rate_hz: int) -> Numbers:
     """Power of mains harmonics in parts of all the rest; 0 unless three harmonics stand out of their neighbourhood."""
-    from scipy.fft import rfft
-
-    n = sound.shape[1]
-    spectra = rfft((sound - sound.mean(axis=1, keepdims=True)) * _window(n))
-    powers = (np.square(spectra.real) + np.square(spectra.imag)).astype(np.float64)
-    return np.array([
-        max(_harmonic_ratio(power, mains, rate_hz / n) for mains in _MAINS_HZ) for power in powers
-    ])  # fmt: skip
+    ratios, hums = np.zeros(len(sound)), _may_hum(sound, rate_hz)
+    if hums.any():
+        ratios[hums] = _harmonic_ratios(_powers(sound[hums]), rate_hz / sound.shape[1])
+    return ratios
 
 
-def _harmonic_ratio(power: Numbers, mains_hz: float, bin_hz: float) -> float:
-    """A tone fills the five bins of the window's main lobe; 6 to 20 Hz away on either side lies its neighbourhood."""
-    humming, standing_out = 0.0, 0
-    bins = _harmonic_bins(mains_hz, bin_hz, len(power))
-    tones, below, above = (power[some].sum(axis=1) for some in bins)
-    n_around = bins[1].shape[1] + bins[2].shape[1]
-    for tone, around in zip(tones.tolist(), (below + above).tolist(), strict=True):
-        usual = 5 * around / n_around
-        if tone > _TONE_TO_NOISE * usual:
-            humming += tone - usual
-            standing_out += 1
-    if standing_out < 3:
-        return 0.0
-    rest = float(power[1:].sum()) - humming
-    return humming / max(rest, 1e-3 * humming)
+def _may_hum(sound: Samples, rate_hz: int) -> Mask:
+    """Sensors at which three harmonics stand out at least a little at a low sample rate, where that costs little."""
+    tones, expected = _tones(_powers(_slowed(sound, rate_hz)), rate_hz / sound.shape[1])
+    return np.asarray(((tones > _MAYBE_A_TONE * expected).sum(axis=2) >= _LEAST_HARMONICS).any(axis=1))
+
+
+def _slowed(sound: Samples, rate_hz: int) -> Samples:
+    """The same time at a low sample rate; what it cannot hold is at least 60 dB lower in the range of the harmonics."""
+    n_sensors, n = sound.shape
+    step = _slowing(n, rate_hz)
+    if step == 1:
+        return sound
+    # Taps that are `step` apart lie in one row, so that the filter is a product of small matrices.
+    parts = _low_pass(step) @ sound.reshape(n_sensors, -1, step).transpose(0, 2, 1)
+    low, length = np.zeros((n_sensors, n // step), np.float32), n // step - _LONG + 1
+    filtered = low[:, _LONG // 2 : _LONG // 2 + length]
+    for k in range(_LONG):
+        filtered += parts[:, k, k : k + length]
+    return low
 
 
 @lru_cache(maxsize=8)
-def _harmonic_bins(mains_hz: float, bin_hz: float, n_bins: int) -> tuple[Bins, Bins, Bins]:
-    """(harmonics, bins): those of the tone, and of its neighbourhood below and above."""
+def _slowing(n: int, rate_hz: int) -> int:
+    """The largest divisor of the number of samples that leaves a rate of at least _LOW_RATE_HZ."""
+    return max(step for step in range(1, max(rate_hz // _LOW_RATE_HZ, 1) + 1) if n % step == 0)
+
+
+@lru_cache(maxsize=8)
+def _low_pass(step: int) -> Samples:
+    """(_LONG, step) taps, one row behind the other."""
+    taps = np.sinc((np.arange(_LONG * step) + 0.5) / step - _LONG / 2) * np.blackman(_LONG * step)
+    return np.asarray(taps / taps.sum(), np.float32).reshape(_LONG, step)
+
+
+def _powers(sound: Samples) -> Numbers:
+    """(sensors, bins) without the mean."""
+    spectra = rfft((sound - sound.mean(axis=1, keepdims=True)) * _window(sound.shape[1]))
+    return np.asarray(np.square(spectra.real) + np.square(spectra.imag), np.float64)
+
+
+def _harmonic_ratios(powers: Numbers, bin_hz: float) -> Numbers:
+    tones, expected = _tones(powers, bin_hz)
+    out = tones > _TONE_TO_NOISE * expected
+    humming = np.where(out, tones - expected, 0).sum(axis=2)
+    rest = powers[:, 1:].sum(axis=1)[:, None] - humming
+    told = out.sum(axis=2) >= _LEAST_HARMONICS
+    ratios = np.divide(humming, np.maximum(rest, 1e-3 * humming), where=told, out=np.zeros(humming.shape))
+    return np.asarray(ratios.max(axis=1))
+
+
+def _tones(powers: Numbers, bin_hz: float) -> tuple[Numbers, Numbers]:
+    """(sensors, mains, harmonics) power of each harmonic, and the part of it that its neighbourhood lets expect.
+
+    A tone fills the five bins of the window's main lobe; 6 to 20 Hz away on either side lies its neighbourhood.
+    """
     near, far = round(6 / bin_hz), round(20 / bin_hz)
-    centres = np.array([round(harmonic * mains_hz / bin_hz) for harmonic in range(1, _HARMONICS + 1)])[:, None]
-    centres = centres[centres[:, 0] + far < n_bins]
-    return centres + np.arange(-2, 3), centres + np.arange(-far, -near), centres + np.arange(near, far)
+    edges = _harmonic_edges(bin_hz, powers.shape[1], ((-far, -near), (-2, 3), (near, far)))
+    below, tones, above = np.moveaxis(
+        np.add.reduceat(powers, edges.ravel(), axis=1)[:, ::2].reshape(len(powers), *edges.shape[:-1]), 1, 0
+    )
+    return tones, 5 * (below + above) / (2 * (far - near))
+
+
+@lru_cache(maxsize=8)
+def _harmonic_edges(bin_hz: float, n_bins: int, parts: tuple[tuple[int, int], ...]) -> Bins:
+    """(parts, mains, harmonics, 2) where each part of the spectrum around a harmonic begins and ends."""
+    centres = np.round(np.outer(_MAINS_HZ, np.arange(1, _HARMONICS + 1)) / bin_hz).astype(np.intp)
+    centres = centres[:, centres.max(axis=0) + parts[-1][1] < n_bins]
+    edges: Bins = centres[:, :, None] + np.array(parts)[:, None, None]
+    return edges
 
 
 def floors_db(sound: Samples, rate_hz: int) -> Numbers:
     """(sensors, bands) level of each band in the quietest frames, in dB of full scale."""
-    from scipy.fft import rfft
-
     frames = _frames(sound, round(_FRAME_SECONDS * rate_hz))
     length = frames.shape[2]
-    window = _window(length)
-    spectra = rfft((frames - frames.mean(axis=2, keepdims=True)) * window)
-    hz = np.arange(spectra.shape[2]) * rate_hz / length
-    scale = 2 / (length * float(np.square(window, dtype=np.float64).sum()))
-    bands = [np.square(np.abs(spectra[:, :, (hz >= low) & (hz < high)])).sum(axis=2) for low, high in BANDS_HZ]
-    quiet = np.sort(bands, axis=2)[:, :, round(_FLOOR_QUANTILE * (frames.shape[1] - 1))] * scale
-    return np.asarray(10 * np.log10(np.where(quiet.T > _NO_FLOOR, quiet.T, np.nan)), np.float64)
+    tapered = frames - frames.mean(axis=2, keepdims=True)
+    tapered *= _window(length)
+    spectra = rfft(tapered)
+    bands = [_power(spectra[:, :, first:beyond]) for first, beyond in _bands(length, rate_hz)]
+    quiet = np.sort(bands, axis=2)[:, :, round(_FLOOR_QUANTILE * (frames.shape[1] - 1))].T * _density(length)
+    return np.asarray(10 * np.log10(np.where(quiet > _NO_FLOOR, quiet, np.nan)), np.float64)
+
+
+def _power(spectra: NDArray[np.complex64]) -> Samples:
+    return np.asarray((np.square(spectra.real) + np.square(spectra.imag)).sum(axis=-1))
+
+
+@lru_cache(maxsize=8)
+def _density(length: int) -> float:
+    """What the sum of the powers of bins is multiplied by."""
+    return 2 / (length * float(np.square(_window(length), dtype=np.float64).sum()))
+
+
+@lru_cache(maxsize=8)
+def _bands(length: int, rate_hz: int) -> list[tuple[int, int]]:
+    """The first bin of each band, and the first beyond."""
+    hz = np.arange(length // 2 + 1) * rate_hz / length
+    return [(int(np.searchsorted(hz, low)), int(np.searchsorted(hz, high))) for low, high in BANDS_HZ]
 
 
 def alone_shares(sound: Samples, rate_hz: int) -> Numbers:
     """Share of frames in which a sensor crackles far above all others, who would hear it, too, were it out there."""
-    if len(sound) < 2:
+    if len(sound) < 2 or np.ptp(sound, axis=1).max() < _LEAST_LOUD:
         return np.zeros(len(sound))
     # Of the differences between samples: what crackles is white, what treads or blows is not.
-    loud = _robust_levels_db(_frames(np.diff(sound, axis=1), round(_SHORT_FRAME_SECONDS * rate_hz)))
-    padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=-200.0)
+    frames = _frames(sound[:, 1:] - sound[:, :-1], round(_SHORT_FRAME_SECONDS * rate_hz))
+    loud = np.full(frames.shape[:2], _SILENCE_DB)
+    maybe = np.vecdot(frames, frames) > _LEAST_LOUD**2 * frames.shape[2]
+    loud[maybe] = _robust_levels_db(frames[maybe])
+    beside = np.convolve((loud > _LOUD_DB).any(axis=0), np.ones(2 * _ARRIVAL_FRAMES + 1), "same") > 0
+    if not beside.any():
+        return np.zeros(len(sound))
+    loud[:, beside] = _robust_levels_db(frames[:, beside])
+    padded = np.pad(loud, ((0, 0), (_ARRIVAL_FRAMES, _ARRIVAL_FRAMES)), constant_values=_SILENCE_DB)
     nearby = np.lib.stride_tricks.sliding_window_view(padded, 2 * _ARRIVAL_FRAMES + 1, axis=1).max(axis=2)
     second, first = np.sort(nearby, axis=0)[-2:]
     loudest_other = np.where(nearby == first, second, first)
@@ -240,9 +416,9 @@ def alone_shares(sound: Samples, rate_hz: int) -> Numbers:
 
 def _robust_levels_db(frames: Samples) -> Numbers:
     """Level by the median of magnitudes, which single samples do not move."""
-    half = frames.shape[2] // 2
-    magnitudes = np.abs(frames - np.partition(frames, half, axis=2)[:, :, half, None])
-    deviation = 1.4826 * np.partition(magnitudes, half, axis=2)[:, :, half].astype(np.float64)
+    half = frames.shape[-1] // 2
+    magnitudes = np.abs(frames - np.partition(frames, half)[..., half, None])
+    deviation = _OF_NORMAL * np.partition(magnitudes, half)[..., half].astype(np.float64)
     return np.asarray(20 * np.log10(np.maximum(deviation, 1e-10)))
 
 
@@ -262,3 +438,7 @@ _SINGLE = tuple(
     for field in fields(Measures)
     if field.name not in ("start", "stop", "floor_db", "relations", "waited_seconds")
 )
+COLUMNS = {name: place for place, name in enumerate(_SINGLE)}
+"""Where each of the numbers of a sensor stands in a table;"""
+FLOORS = slice(len(_SINGLE), None)
+"""and its floors, band by band."""

@@ -6,11 +6,11 @@ cannot know, because nothing was heard in common, says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations
-from typing import TypeAlias
+from functools import cached_property, lru_cache, wraps
+from itertools import combinations, takewhile
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,10 @@ Numbers: TypeAlias = NDArray[np.float64]
 Evidence: TypeAlias = dict[str, float]
 Found: TypeAlias = dict[int, Evidence]
 """Evidence by sensor at fault."""
+_Result = TypeVar("_Result")
 
 HISTORY = 10
 """No check looks further back than so many windows."""
-_once_a_window = lru_cache(maxsize=8 * HISTORY)
-"""A window is looked back upon in many seconds; what it says by itself is found in the first of them."""
-
 MOST_REFERENCES = 600
 _NEIGHBOURS = 3
 _NEAR = 0.15  # in parts of the delays across the array
@@ -47,7 +45,7 @@ _LEAK_WINDOWS = 4
 _OFTEN, _MISFIT, _LARGE_MISFIT = 0.75, 0.2, 0.8  # what tells the victim of a leak from its source
 _SIGN_WINDOWS = 3
 _SIGN = 0.5
-_DEAF_WINDOWS, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 8, 0.1, 0.5
+_DEAF_WINDOWS, _DEAF_LEAST, _DEAF_FRAMES, _DEAF_SHARE, _WITNESSED = 6, 4, 8, 0.1, 0.5
 _FAINT = 0.6
 _ACTIVE_DB = 5.0
 _SWAP_SECONDS, _SWAP_EVENTS = 5, 6
@@ -59,7 +57,27 @@ _RATE_EVENTS, _RATE_LEAST = 6, 4  # sounds, and windows with sounds
 _RATES = (1e-3, 15e-3)  # beyond, sound is too blurred to be heard as the same
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def _once_a_window(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Keep what a function finds in a window with the window, which is looked back upon in many seconds."""
+
+    @wraps(function)
+    def find(window: Relations, *more: object) -> _Result:
+        kept = vars(window).setdefault("kept", {})
+        what = (function, *more)
+        if what not in kept:
+            kept[what] = function(window, *more)
+        found: _Result = kept[what]
+        return found
+
+    return find
+
+
+def forget(window: Relations) -> None:
+    """Free what was found in a window that is not looked back upon any more."""
+    vars(window).pop("kept", None)
+
+
+@dataclass(frozen=True, eq=False)
 class Usual:
     """When the sensors of an array hear something, for sounds from where they usually come."""
 
@@ -67,6 +85,11 @@ class Usual:
     """(sounds, sensors), around 0, NaN where one did not hear it."""
     radius_seconds: float
     """Sounds that differ by less come from about the same place."""
+
+    @cached_property
+    def factors(self) -> tuple[Numbers, Numbers, Numbers]:
+        """What sounds are multiplied by for their distances from the usual ones."""
+        return _factors(self.arrival_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,15 +103,17 @@ class _Sounds:
     blur: Floats
     """(sounds, sensors) how much less a sensor is like the others than they are like each other."""
 
-    def __getitem__(self, which: Mask) -> _Sounds:
-        return _Sounds(self.seconds[which], self.arrival_seconds[which], self.blur[which])
-
     def __len__(self) -> int:
         return len(self.seconds)
 
+    def since(self, second: float) -> _Sounds:
+        """Those from a moment on, which is the new beginning."""
+        first = int(np.searchsorted(self.seconds, second))
+        return _Sounds(self.seconds[first:] - second, self.arrival_seconds[first:], self.blur[first:])
+
     @property
     def lasting_seconds(self) -> float:
-        return float(np.ptp(self.seconds)) if len(self) else 0.0
+        return float(self.seconds[-1] - self.seconds[0]) if len(self) else 0.0
 
 
 def usual(windows: Iterable[Relations]) -> Usual:
@@ -140,10 +165,11 @@ def causes(
 def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found:
     """Two sensors hear the same at once, even in quiet: the one that fits the others worse is the victim."""
     found: Found = {}
-    for pair, (a, b) in enumerate(history[-1].pairs.tolist() if history else ()):
+    if len(history) < _LEAK_WINDOWS:
+        return found
+    for pair in sorted(set[int].intersection(*map(_leaking_pairs, history[-_LEAK_WINDOWS:]))):
+        a, b = history[-1].pairs[pair].tolist()
         leaking = _leaking(history, pair)
-        if len(leaking) < _LEAK_WINDOWS:
-            continue
         weaker, misfit = _weaker(leaking, a, b), _misfit(leaking, a, b, known)
         decided = _victim(weaker, misfit)
         if decided:
@@ -172,12 +198,12 @@ def polarity(history: Sequence[Relations]) -> Found:
 def unrelated(history: Sequence[Relations]) -> Found:
     """A sensor hears nothing of what others hear together."""
     recent = history[-_DEAF_WINDOWS:]
-    if not recent:
+    seen = [one for one in map(_witnessed, recent) if one is not None]
+    if len(seen) < _DEAF_LEAST:
         return {}
-    seen = [_witnessed(window) for window in recent]
     n_witnessed, n_heard, n_everyone = np.sum([(one.witnessed, one.heard, one.by_all) for one in seen], axis=0)
     n_windows = np.sum([one.witnessed > 0 for one in seen], axis=0)
-    deaf = (n_windows >= 4) & (n_witnessed >= _DEAF_FRAMES) & (n_heard <= _DEAF_SHARE * n_witnessed)
+    deaf = (n_windows >= _DEAF_LEAST) & (n_witnessed >= _DEAF_FRAMES) & (n_heard <= _DEAF_SHARE * n_witnessed)
     found: Found = {}
     for sensor in np.flatnonzero(deaf).tolist():
         activity_db = float(np.median([window.activity_db[:, sensor].max() for window in recent]))
@@ -200,7 +226,10 @@ class _Witnessed:
 
 
 @_once_a_window
-def _witnessed(window: Relations) -> _Witnessed:
+def _witnessed(window: Relations) -> _Witnessed | None:
+    """None if nobody witnessed anything."""
+    if np.abs(window.correlation).max(initial=0) <= _WITNESSED:
+        return None
     mine = (window.pairs[:, :, None] == np.arange(window.n_sensors)).any(axis=1)  # (pairs, sensors)
     likeness = np.abs(window.correlation)[:, :, None]
     own, others = (np.where(which, likeness, 0).max(axis=1, initial=0) for which in (mine, ~mine))
@@ -213,6 +242,8 @@ def _witnessed(window: Relations) -> _Witnessed:
     # At low rates chance alone makes noises alike: not heard then means little.
     witnessed = window.known & (others > _WITNESSED) & (heard | (own < _FAINT * others))
     by_all = witnessed & (others_placed == window.n_sensors - 1)
+    if not witnessed.any():
+        return None
     return _Witnessed(witnessed.sum(axis=0), (witnessed & heard).sum(axis=0), by_all.sum(axis=0))
 
 
@@ -225,13 +256,14 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     if not history or not _HEARD_BY <= history[-1].n_sensors <= ALL_PAIRS_UP_TO:
         return {}  # the delays of fewer fit too many places, and of more there are too many pairs to try
     windows = history[-HISTORY:]
-    sounds = _sounds(windows)
-    recent = sounds.seconds >= EVERY_SECONDS * (len(windows) - _SWAP_SECONDS)
-    if recent.sum() < _SWAP_EVENTS or sounds[recent].lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
+    lately = _sounds(windows[-_SWAP_SECONDS:])
+    if len(lately) < _SWAP_EVENTS or lately.lasting_seconds < 2 or len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
     now = np.concatenate([_nearness_of(window, known) for window in windows])
-    if np.median(now[recent]) < known.radius_seconds or sounds.blur[recent].mean(axis=0).max() > _BLUR_OF_SWAPPED:
+    recent = np.arange(len(now)) >= len(now) - len(lately)
+    if _median(now[recent]) < known.radius_seconds or lately.blur.mean(axis=0).max() > _BLUR_OF_SWAPPED:
         return {}
+    sounds = _sounds(windows)
     improvements = _improvements(sounds, now, recent, known)
     best = max(improvements.values())
     rivals = [pair for pair, improvement in improvements.items() if improvement > best - _AMBIGUOUS]
@@ -252,8 +284,10 @@ def rate_error(history: Sequence[Relations], known: Usual | None = None) -> Foun
 
 def _stretched(recent: Sequence[Relations]) -> Found:
     found: Found = {}
+    if sum(map(_tells_stretch, recent)) < _STRETCH_LEAST:
+        return found
     stretches = np.array([window.stretch for window in recent], np.float64)
-    for sensor in np.flatnonzero(np.isfinite(stretches).sum(axis=0) >= _STRETCH_LEAST) if len(recent) else ():
+    for sensor in np.flatnonzero(np.isfinite(stretches).sum(axis=0) >= _STRETCH_LEAST):
         told = stretches[np.isfinite(stretches[:, sensor]), sensor]
         middle = float(np.median(told))
         alike = np.abs(told - middle) < _STRETCH_ALIKE
@@ -262,13 +296,20 @@ def _stretched(recent: Sequence[Relations]) -> Found:
     return found
 
 
+@_once_a_window
+def _tells_stretch(window: Relations) -> bool:
+    return bool(np.isfinite(window.stretch).any())
+
+
 def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
     if len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
+    longest = history[-_RATE_WINDOWS[-1] :]
+    sounds = _sounds(longest)
     for n_windows in _RATE_WINDOWS:
-        windows = history[-n_windows:]
-        sounds = _sounds(windows)
-        if len(sounds) >= _RATE_EVENTS and sounds.lasting_seconds > 2 and (found := _drifting(windows, sounds, known)):
+        lately = sounds.since(EVERY_SECONDS * max(len(longest) - n_windows, 0))
+        enough = len(lately) >= _RATE_EVENTS and lately.lasting_seconds > 2
+        if enough and (found := _drifting(longest[-n_windows:], lately, known)):
             return found
     return {}
 
@@ -281,7 +322,8 @@ def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Fo
         return {}
     late, miss = np.concatenate([_lateness(window, sensor, known) for window in windows], axis=1)
     told = np.isfinite(late)
-    if len(np.unique(sounds.seconds[told] // EVERY_SECONDS)) < _RATE_LEAST or np.median(miss[told]) > radius:
+    n_windows = len({*(sounds.seconds[told] // EVERY_SECONDS).tolist()})
+    if n_windows < _RATE_LEAST or _median(miss[told]) > radius:
         return {}
     slope, at_end, error = _line(sounds.seconds[told], late[told])
     grown = abs(slope) * float(np.ptp(sounds.seconds[told]))
@@ -294,12 +336,24 @@ def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Fo
 
 def _line(seconds: Numbers, late: Numbers) -> tuple[float, float, float]:
     """Slope and value at the end of the line through most points, and the error that four of five do not exceed."""
-    i, j = np.triu_indices(len(seconds), 1)
+    i, j = _every_two(len(seconds))
     far = seconds[j] - seconds[i] > 0.9 * EVERY_SECONDS
-    slope = float(np.median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far]))
-    at_end = float(np.median(late + slope * (seconds[-1] - seconds)))
+    slope = _median((late[j] - late[i])[far] / (seconds[j] - seconds[i])[far])
+    at_end = _median(late + slope * (seconds[-1] - seconds))
     error = float(np.quantile(np.abs(late + slope * (seconds[-1] - seconds) - at_end), 0.8))
     return slope, at_end, error
+
+
+@lru_cache(maxsize=64)
+def _every_two(n: int) -> tuple[Indices, Indices]:
+    first, second = np.triu_indices(n, 1)
+    return first, second
+
+
+def _median(values: Numbers) -> float:
+    """Of few numbers, none of them NaN; that of numpy takes several times as long."""
+    ordered = np.sort(values)
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
 
 
 @_once_a_window
@@ -376,12 +430,19 @@ def _bend(seconds: Numbers, rows: Floats) -> float:
 
 def _leaking(history: Sequence[Relations], pair: int) -> list[Relations]:
     """The last windows in all of which two sensors hear the same at once."""
-    leaking: list[Relations] = []
-    for window in reversed(history[-HISTORY:]):
-        if abs(np.median(window.at_once[:, pair])) < _LEAK:
-            break
-        leaking.append(window)
-    return leaking[::-1]
+    return [*takewhile(lambda window: pair in _leaking_pairs(window), reversed(history[-HISTORY:]))][::-1]
+
+
+@_once_a_window
+def _leaking_pairs(window: Relations) -> set[int]:
+    middle = np.abs(_middle(np.sort(window.at_once, axis=0)))
+    return set(np.flatnonzero(middle >= _LEAK).tolist())
+
+
+def _middle(ordered: Floats) -> Floats:
+    """Of ordered rows, the middle one, or the mean of the two in the middle."""
+    n = len(ordered)
+    return np.asarray(ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2)
 
 
 def _misfit(leaking: Sequence[Relations], a: int, b: int, known: Usual | None) -> float:
@@ -416,20 +477,29 @@ def _victim(weaker: float, misfit: float) -> float:
 
 def _agreement(recent: Sequence[Relations]) -> tuple[Numbers, Numbers]:
     """(sensors, sensors) mean sign of what pairs heard, from -1 to 1, the clearest first, and how clear it was."""
-    n_sensors = recent[0].n_sensors if recent else 0
-    signed, weight = np.zeros((n_sensors, n_sensors)), np.zeros((n_sensors, n_sensors))
-    for window in recent:
-        first, second = window.pairs.T
-        heard = np.isfinite(window.arrival_seconds)
-        clear = np.where(heard[:, first] & heard[:, second], window.correlation, 0).astype(np.float64) ** 4
-        signed[first, second] += (clear * np.sign(window.correlation)).sum(axis=0)
-        weight[first, second] += clear.sum(axis=0)
-    signed, weight = signed + signed.T, weight + weight.T
+    told = [one for one in map(_signs, recent) if one is not None]
+    if not told:
+        return np.zeros((0, 0)), np.zeros((0, 0))
+    signed, weight = (np.add.reduce(each) for each in zip(*told, strict=True))
     return signed / np.maximum(weight, 1e-12), weight
 
 
+@_once_a_window
+def _signs(window: Relations) -> tuple[Numbers, Numbers] | None:
+    """Their sum, each weighed by how clear it is, and the sum of the weights; None if nothing was heard in common."""
+    heard = np.isfinite(window.arrival_seconds)
+    if not heard.any():
+        return None
+    first, second = window.pairs.T
+    clear = np.where(heard[:, first] & heard[:, second], window.correlation, 0).astype(np.float64) ** 4
+    signed, weight = np.zeros((window.n_sensors, window.n_sensors)), np.zeros((window.n_sensors, window.n_sensors))
+    signed[first, second] = signed[second, first] = (clear * np.sign(window.correlation)).sum(axis=0)
+    weight[first, second] = weight[second, first] = clear.sum(axis=0)
+    return signed, weight
+
+
 def _sounds(windows: Sequence[Relations]) -> _Sounds:
-    """The clearest sounds of all windows, but for sensors into which others leak."""
+    """The clearest sounds of all windows, in the order of time, but for sensors into which others leak."""
     parts = [_sounds_of(window) for window in windows]
     return _Sounds(
         np.concatenate([number * EVERY_SECONDS + part.seconds for number, part in enumerate(parts)]),
@@ -442,10 +512,13 @@ def _sounds(windows: Sequence[Relations]) -> _Sounds:
 def _sounds_of(window: Relations) -> _Sounds:
     """Those of one window, from its beginning on."""
     frames = _clearest(window)
+    if not len(frames):
+        nothing = np.empty((0, window.n_sensors), np.float32)
+        return _Sounds(np.empty(0), nothing, nothing)
     rows = np.where(_leaks(window), np.float32(np.nan), window.arrival_seconds[frames])
     placed = np.isfinite(rows).sum(axis=1) >= _needed(window.n_sensors)
     blur = blurring(window.correlation[frames], window.pairs, window.n_sensors)[1]
-    return _Sounds(np.asarray(frames * HOP_SECONDS, np.float64), rows, blur)[placed]
+    return _Sounds(np.asarray(frames[placed] * HOP_SECONDS, np.float64), rows[placed], blur[placed])
 
 
 def _needed(n_sensors: int) -> int:
@@ -456,6 +529,8 @@ def _needed(n_sensors: int) -> int:
 def _clearest(window: Relations) -> Indices:
     """Frames in which most sensors hear something, and most clearly."""
     heard = np.isfinite(window.arrival_seconds).sum(axis=1)
+    if heard.max(initial=0) < _needed(window.n_sensors):
+        return np.empty(0, np.intp)
     clear = heard + np.abs(window.correlation).sum(axis=1) / (len(window.pairs) + 1)
     best = np.argsort(-clear, kind="stable")[:_EVENTS_PER_WINDOW]
     return np.sort(best[heard[best] >= _needed(window.n_sensors)])
@@ -483,18 +558,34 @@ def _without(rows: Floats, sensor: int) -> Floats:
 
 def _distances(rows: Floats, others: Floats) -> Numbers:
     """(rows, others) root mean square of the differences of arrivals, whenever the sounds began."""
-    difference = rows[:, None].astype(np.float64) - others[None]
-    n_both = np.isfinite(rows).astype(np.float64) @ np.isfinite(others).T
-    if n_both.min(initial=np.inf) < rows.shape[1]:
-        difference[np.isnan(difference)] = 0
-    mean = difference.sum(axis=2) / np.maximum(n_both, 1)
-    square = (difference**2).sum(axis=2) / np.maximum(n_both, 1) - mean**2
+    return _differences(rows, _factors(others))
+
+
+def _differences(rows: Floats, factors: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+    """Their sums over the sensors that heard both, and the sums of their squares, multiplied out."""
+    row, there = _known(rows)
+    n_both = there @ factors[0]
+    n = np.maximum(n_both, 1)
+    mean = np.hstack([row, there]) @ factors[1] / n
+    square = np.hstack([row**2, -2 * row, there]) @ factors[2] / n - mean**2
     return np.where(n_both >= 3, np.sqrt(np.maximum(square, 0)), np.inf)
+
+
+def _factors(others: Floats) -> tuple[Numbers, Numbers, Numbers]:
+    """What rows are multiplied by for the number of sensors in common, the differences and their squares."""
+    other, there = _known(others)
+    return there.T, np.vstack([there.T, -other.T]), np.vstack([there.T, other.T, other.T**2])
+
+
+def _known(arrivals: Floats) -> tuple[Numbers, Numbers]:
+    """Arrivals, 0 where a sensor heard nothing, and 1 where it heard something."""
+    heard = np.isfinite(arrivals)
+    return np.where(heard, arrivals, 0).astype(np.float64), heard.astype(np.float64)
 
 
 def _nearness(rows: Floats, known: Usual) -> Numbers:
     """How far each sound is from where some usual ones come from."""
-    return np.partition(_distances(rows, known.arrival_seconds), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
+    return np.partition(_differences(rows, known.factors), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
 
 
 @_once_a_window

@@ -11,6 +11,7 @@ from pipeline.events import Authority, Mask, TrustChanged
 from pipeline.health.checks import CHECKS, LONGEST_SECONDS
 from pipeline.health.faults import Faults
 from pipeline.health.measures import Measures
+from pipeline.health.together_checks import forget
 from pipeline.health.usual import RunningUsual, Usual
 from pipeline.snapshots import Taken
 
@@ -35,7 +36,7 @@ class Inspection:
     def push(self, second: Measures, /) -> list[object]:
         if self._faults is None or self._usual is None:
             self._faults, self._usual = self._begin(second.n_sensors)
-        self._history.append(second)
+        self._remember(second)
         changes = self._faults.update(tuple(self._history), self._usual.current)
         ill = np.array([bool(self._faults.causes(sensor)) for sensor in range(second.n_sensors)])
         self._usual.learn(second, ~ill)
@@ -54,6 +55,11 @@ class Inspection:
     def _begin(self, n_sensors: int) -> tuple[Faults, RunningUsual]:
         self._trusted = np.ones(n_sensors, np.bool_)
         return Faults(CHECKS, n_sensors), RunningUsual(self._given, n_sensors)
+
+    def _remember(self, second: Measures) -> None:
+        if len(self._history) == LONGEST_SECONDS and (oldest := self._history[0].relations):
+            forget(oldest)
+        self._history.append(second)
 
     def _trust(self, sample: int) -> list[object]:
         assert self._faults is not None

@@ -58,7 +58,7 @@ class Measuring:
         for start, stop in self._pieces(block.start, block.stop):
             samples = block.samples[:, start - block.start : stop - block.start]
             yield Block(start, samples, block.delivered)
-            yield from second.take(samples, np.isfinite(samples) & block.delivered[:, None])
+            yield from second.take(samples, block.delivered)
 
     def _silence(self, gap: Gap) -> Iterator[Measures]:
         second = self._second
@@ -110,11 +110,13 @@ class _Second:
         self.position = start
 
     def take(self, samples: Samples, delivered: Mask) -> Iterator[Measures]:
-        """Samples that do not reach beyond this second; its measures when it is full."""
+        """Samples of the sensors that delivered, not beyond this second; its measures when it is full."""
         first = self._before + self.position % self._rate_hz
-        place = slice(first, first + samples.shape[1])
-        self._samples[:, place] = np.where(delivered, samples, np.float32(0))
-        self._delivered[:, place] = delivered
+        place, there = slice(first, first + samples.shape[1]), np.isfinite(samples)
+        if not (delivered.all() and there.all()):
+            there &= delivered[:, None]
+            samples = np.where(there, samples, np.float32(0))
+        self._samples[:, place], self._delivered[:, place] = samples, there
         self.position += samples.shape[1]
         if samples.shape[1] and self.position % self._rate_hz == 0:
             if self._begins_whole:
@@ -123,8 +125,7 @@ class _Second:
             self._keep_the_end()
 
     def take_nothing(self, length: int) -> Iterator[Measures]:
-        shape = (self.n_sensors, length)
-        yield from self.take(np.zeros(shape, np.float32), np.zeros(shape, np.bool_))
+        yield from self.take(np.zeros((self.n_sensors, length), np.float32), np.zeros(self.n_sensors, np.bool_))
 
     def _measures(self) -> Measures:
         now = slice(self._before, None)

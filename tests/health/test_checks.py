@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.conditions import Cause
 from pipeline.health import checks
-from pipeline.health.checks import CHECKS, LONGEST_SECONDS
+from pipeline.health.checks import CHECKS, LONGEST_SECONDS, Recent
 from pipeline.health.measures import LOW, MIDDLE, Measures
 from pipeline.health.usual import Usual
 
@@ -50,7 +50,7 @@ def seconds(n=LONGEST_SECONDS, *, sensor=2, **changes):
 def test_healthy_sensors_are_far_from_every_limit(check):
     """Nothing is found of sensors in which nothing is wrong, with or without knowledge of what is usual."""
     for usual in (USUAL, STRANGER):
-        values = check.value(seconds(), usual)
+        values = check.value(Recent(seconds(), usual))
         nobody = np.zeros(N, bool)
         assert values.shape == (N,)
         assert not check.out_of_limits(values, nobody).any()
@@ -103,57 +103,57 @@ def test_what_each_number_means(changes, causes):
     found = [
         check
         for check in CHECKS
-        if check.out_of_limits(check.value(seconds(**changes), USUAL), np.zeros(N, bool)).any()
+        if check.out_of_limits(check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool)).any()
     ]
     assert {check.cause for check in found} == causes
     for check in found:
-        out = check.out_of_limits(check.value(seconds(**changes), USUAL), np.zeros(N, bool))
+        out = check.out_of_limits(check.value(Recent(seconds(**changes), USUAL)), np.zeros(N, bool))
         np.testing.assert_array_equal(np.flatnonzero(out), [2])
 
 
 def test_seconds_without_sound_are_counted_from_the_last_one():
     history = seconds(missing=[0.0] * 6 + [1.0] * 4)
-    np.testing.assert_array_equal(checks.seconds_without_sound(history, USUAL), [0, 0, 4, 0])
+    np.testing.assert_array_equal(checks.seconds_without_sound(Recent(history, USUAL)), [0, 0, 4, 0])
     history = seconds(missing=[1.0] * 9 + [0.5])
-    np.testing.assert_array_equal(checks.seconds_without_sound(history, USUAL), np.zeros(N))
+    np.testing.assert_array_equal(checks.seconds_without_sound(Recent(history, USUAL)), np.zeros(N))
 
 
 def test_gain_against_the_array_and_against_itself():
     """All sensors 25 dB lower: none differs from the others, each differs from itself; an usual difference is none."""
     lower = [replace(WELL, floor_db=np.full((N, 2), -85.0))] * 5
-    np.testing.assert_allclose(checks.above_array_db(lower, USUAL, upper=True), 0)
-    np.testing.assert_allclose(checks.above_own_db(lower, USUAL), -25)
-    assert np.isnan(checks.above_own_db(lower, STRANGER)).all()
+    np.testing.assert_allclose(checks.above_array_db(Recent(lower, USUAL), upper=True), 0)
+    np.testing.assert_allclose(checks.above_own_db(Recent(lower, USUAL)), -25)
+    assert np.isnan(checks.above_own_db(Recent(lower, STRANGER))).all()
     softer = seconds(floor_db=[(-60.0, -72.0)] * 5, n=5)
     usually = replace(USUAL, offset_db=np.array([[0, 0], [0, 0], [0, -12.0], [0, 0]]))
-    np.testing.assert_allclose(checks.above_array_db(softer, USUAL, upper=False), [0, 0, -12, 0])
-    np.testing.assert_allclose(checks.above_array_db(softer, usually, upper=False), 0)
+    np.testing.assert_allclose(checks.above_array_db(Recent(softer, USUAL), upper=False), [0, 0, -12, 0])
+    np.testing.assert_allclose(checks.above_array_db(Recent(softer, usually), upper=False), 0)
 
 
 def test_of_two_sensors_that_differ_nobody_knows_which_is_wrong():
     history = [replace(WELL, floor_db=np.array([[-60.0, -60], [-60, -90], [np.nan] * 2, [np.nan] * 2]))] * 5
-    assert np.isnan(checks.above_array_db(history, USUAL, upper=True)).all()
-    assert np.isnan(checks.louder_than_array_db(history, USUAL)).all()
-    assert np.isnan(checks.softer_than_array_db(history, USUAL)).all()
+    assert np.isnan(checks.above_array_db(Recent(history, USUAL), upper=True)).all()
+    assert np.isnan(checks.louder_than_array_db(Recent(history, USUAL))).all()
+    assert np.isnan(checks.softer_than_array_db(Recent(history, USUAL))).all()
 
 
 def test_one_wrong_sensor_of_three_does_not_make_the_others_wrong():
     """The first is 25 dB too loud: it is found, and the others are not too quiet beside it."""
     floors = np.array([[-60.0, -35], [-60, -60], [-60, -60], [np.nan, np.nan]])
     history = [replace(WELL, floor_db=floors)] * 5
-    assert checks.louder_than_array_db(history, USUAL)[0] == 25
-    np.testing.assert_allclose(checks.softer_than_array_db(history, USUAL)[1:3], 0)
+    assert checks.louder_than_array_db(Recent(history, USUAL))[0] == 25
+    np.testing.assert_allclose(checks.softer_than_array_db(Recent(history, USUAL))[1:3], 0)
 
 
 def test_rumble_that_comes_and_goes_is_wind():
     """A gust of three seconds, or lulls at the others, are none; six seconds above all that the others had are."""
     gust = seconds(floor_db=[(-60.0, -60.0)] * 7 + [(-30.0, -60.0)] * 3)
-    assert checks.rumble_above_array_db(gust, USUAL)[2] < 0.1
+    assert checks.rumble_above_array_db(Recent(gust, USUAL))[2] < 0.1
     steady = seconds(floor_db=[(-30.0, -60.0)] * 10)
-    np.testing.assert_allclose(checks.rumble_above_array_db(steady, USUAL), [0, 0, 30, 0], atol=1e-9)
+    np.testing.assert_allclose(checks.rumble_above_array_db(Recent(steady, USUAL)), [0, 0, 30, 0], atol=1e-9)
     windy = [replace(one, floor_db=np.where(np.arange(N)[:, None] == 2, one.floor_db, -30.0 - 30 * (k % 3 > 0)))
              for k, one in enumerate(steady)]  # fmt: skip
-    assert checks.rumble_above_array_db(windy, USUAL)[2] <= 0
+    assert checks.rumble_above_array_db(Recent(windy, USUAL))[2] <= 0
     assert LOW != MIDDLE
 
 
@@ -163,9 +163,34 @@ def test_no_check_looks_further_back_than_it_says():
     recent = seconds(LONGEST_SECONDS)
     for check in CHECKS:
         np.testing.assert_array_equal(
-            check.value([*rubbish, *recent][-LONGEST_SECONDS:], USUAL), check.value(recent, USUAL)
+            check.value(Recent([*rubbish, *recent][-LONGEST_SECONDS:], USUAL)), check.value(Recent(recent, USUAL))
         )
         short = recent[-check.looks_back_seconds :] if check.cause is not Cause.NO_FRAMES else recent
         np.testing.assert_array_equal(
-            check.value([*rubbish, *short], USUAL)[:2], check.value([*recent, *short], USUAL)[:2]
+            check.value(Recent([*rubbish, *short], USUAL))[:2], check.value(Recent([*recent, *short], USUAL))[:2]
         )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_the_middle_of_the_last_three_seconds_is_their_median(n):
+    """Also with infinities; NaN where a sensor has one."""
+    rng = np.random.default_rng(n)
+    levels = rng.choice([-np.inf, -80, -60, -50, -40, np.nan], (n, N), p=[0.1, 0.2, 0.2, 0.2, 0.2, 0.1])
+    recent = Recent([replace(WELL, level_db=row) for row in levels], USUAL)
+    np.testing.assert_array_equal(recent.middle("level_db"), np.median(levels[-3:], axis=0))
+    np.testing.assert_array_equal(recent.last("level_db", 5), levels[-5:])
+    np.testing.assert_array_equal(recent.newest("level_db"), levels[-1])
+
+
+@pytest.mark.parametrize("n_sensors", [1, 2, 3, 4, 5, 8])
+def test_the_middle_one_of_the_others_is_found_for_every_sensor(n_sensors):
+    """Against a list without the sensor, with ties and with sensors of which nothing is known."""
+    rng = np.random.default_rng(n_sensors)
+    for _ in range(30):
+        values = rng.choice([-60.0, -55.0, -50.0, -45.0, np.nan], n_sensors)
+        lower, upper = checks._of_others(values)
+        for sensor in range(n_sensors):
+            others = sorted(np.delete(values, sensor)[np.isfinite(np.delete(values, sensor))])
+            known = np.isfinite(values).sum() >= 3
+            expected = (others[(len(others) - 1) // 2], others[len(others) // 2]) if known else (np.nan, np.nan)
+            np.testing.assert_array_equal((lower[sensor], upper[sensor]), expected)

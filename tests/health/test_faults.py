@@ -18,7 +18,7 @@ RATE = 100
 def watch(values, *, cause=Cause.SPIKES, **settings):
     """Faults from a list of numbers, one for each second, for a sensor beside which another one is well."""
     script = iter(values)
-    check = Check(cause, "number", lambda history, usual: np.array([next(script), 0.0]), enter=2, leave=1, **settings)
+    check = Check(cause, "number", lambda recent: np.array([next(script), 0.0]), enter=2, leave=1, **settings)
     faults, told = Faults([check], 2), []
     for k in range(len(values)):
         second = nothing_measured(k * RATE, (k + 1) * RATE, 2)
@@ -53,7 +53,7 @@ def test_a_worse_fault_explains_a_lesser_one_also_for_a_while_after():
     now = 0
 
     def value(cause):
-        return lambda history, usual: np.array([float(script[cause][now])])
+        return lambda recent: np.array([float(script[cause][now])])
 
     checks = [
         Check(cause, "n", value(cause), enter=2, leave=1, confirm_seconds=1, clear_seconds=1, looks_back_seconds=3)

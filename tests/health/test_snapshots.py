@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.conditions import Cause
 from pipeline.health.alarms import Calibration, Cusum, Drift
-from pipeline.health.faults import _RelationWatch
+from pipeline.health.faults import _RelationWatches
 from pipeline.health.measures import nothing_measured
 from pipeline.health.usual import RunningUsual
 from pipeline.snapshots import restore, snapshot
@@ -23,8 +23,8 @@ def learn(usual: RunningUsual, level_db: float) -> None:
     usual.learn(replace(SILENCE, floor_db=np.array([[level_db, -50.0]] * 3)), np.ones(3, bool))
 
 
-def look(watch: _RelationWatch, found: bool) -> None:
-    watch.look(SILENCE, {1: {"agreement": -0.9}} if found else {})
+def look(watch: _RelationWatches, found: bool) -> None:
+    watch.look(SILENCE, {"polarity": {1: {"agreement": -0.9}}} if found else {})
 
 
 MACHINES = {
@@ -32,7 +32,7 @@ MACHINES = {
     "drift": (Drift, Drift.take, [*RNG.uniform(0.2, 1, 300), *RNG.uniform(0, 0.05, 300), *RNG.uniform(0.5, 1, 300)]),
     "calibration": (lambda: Calibration(0.01), Calibration.take, [*RNG.uniform(0, 0.1, 400).tolist(), *[0.5] * 1900]),
     "usual": (lambda: RunningUsual(None, 3), learn, RNG.normal(-60, 3, 1300).tolist()),
-    "relation": (lambda: _RelationWatch(Cause.POLARITY, 3), look, [False, True, True, True, *[False] * 8]),
+    "relation": (lambda: _RelationWatches([Cause.POLARITY], 3), look, [False, True, True, True, *[False] * 8]),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -120,6 +122,40 @@ def test_any_number_of_sensors_and_few_pairs_of_many(n_sensors: int) -> None:
 def test_gain_does_not_matter_and_the_same_sound_gives_the_same_bits() -> None:
     sound = delayed((0, 10, 20, 30))
     one, two = relations(sound, ALL, RATE), relations(sound * np.float32([[1], [2], [2**-20], [2**60]]), ALL, RATE)
-    for name in Relations.__slots__:
+    for name in Relations.__annotations__:
         assert getattr(one, name).tobytes() == getattr(two, name).tobytes(), name
         assert not getattr(one, name).flags.writeable
+
+
+def test_correlations_are_those_of_whitened_spectra_at_every_delay() -> None:
+    """Against sums over frequencies in double precision, written down for every half step of delay."""
+    found = relations(delayed((0, 37, -81), own=1.0), np.ones(3, np.bool_), RATE)
+    sound = delayed((0, 37, -81), own=1.0).astype(np.float64)
+    white = np.array([[whitened(row[at : at + 4000]) for at in range(0, N - 3999, 2000)] for row in sound])
+    steps = 0.25 / 4050 * np.arange(-1620, 1621)
+    turns = np.exp(2j * np.pi * np.outer(4 * np.arange(25, 1001), steps))
+    for pair, (a, b) in enumerate(found.pairs.tolist()):
+        alike = (white[b] * white[a].conj() @ turns).real
+        at = np.abs(alike).argmax(axis=1)
+        np.testing.assert_allclose(found.correlation[:, pair], alike[np.arange(8), at], atol=1e-5)
+        np.testing.assert_allclose(found.lag_seconds[:, pair], steps[at], atol=1e-8)
+        np.testing.assert_allclose(found.at_once[:, pair], alike[:, 1620], atol=1e-5)
+
+
+def whitened(frame: NDArray[np.float64]) -> NDArray[np.complex128]:
+    """Bins of 4 Hz from 100 to 4000 Hz, of the same power in each of sixteen bands, one in all."""
+    used = np.fft.rfft(frame * np.hanning(4001)[:-1])[25:1001]
+    edges = np.unique(np.round(np.geomspace(25, 1001, 17)).astype(int)) - 25
+    for first, beyond in itertools.pairwise(edges):
+        used[first:beyond] *= np.sqrt((beyond - first) / 976 / (np.abs(used[first:beyond]) ** 2).sum())
+    return used
+
+
+def test_what_a_sensor_hears_does_not_depend_on_how_many_others_there_are() -> None:
+    """To the bit: pairs of three sensors are the same among five, however faint the others are."""
+    sound = delayed((0, 37, -81, 5, 300), own=1.0) * np.float32([[1], [1], [1], [1e-9], [1e20]])
+    few, many = (relations(sound[:n], np.ones(n, np.bool_), RATE) for n in (3, 5))
+    both = (many.pairs < 3).all(axis=1)
+    for name in ("correlation", "lag_seconds", "at_once"):
+        np.testing.assert_array_equal(getattr(few, name), getattr(many, name)[:, both])
+    np.testing.assert_array_equal(few.activity_db, many.activity_db[:, :3])

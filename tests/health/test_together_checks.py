@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pipeline.health import together_checks
 from pipeline.health.together import WINDOW_SECONDS, Relations, relations
 from pipeline.health.together_checks import (
     HISTORY,
@@ -222,3 +223,25 @@ def test_any_number_of_sensors(n_sensors: int) -> None:
 def test_nothing_is_found_in_no_history() -> None:
     assert not any(causes([], usual([])).values())
     assert polarity([]) == unrelated([]) == crosstalk([]) == {}
+
+
+def test_distances_are_deviations_of_differences_over_the_sensors_that_heard_both() -> None:
+    """Row by row, whichever sensors heard nothing; of less than three in common nothing is known."""
+    rng = np.random.default_rng(2)
+    rows, others = (rng.normal(0, 0.02, (n, 5)).astype(np.float32) for n in (7, 9))
+    for table in (rows, others):
+        table[1:][rng.random((len(table) - 1, 5)) < 0.3] = np.nan
+    found = together_checks._distances(rows, others)
+    for i, row in enumerate(rows):
+        for j, other in enumerate(others):
+            apart = (row.astype(float) - other)[np.isfinite(row) & np.isfinite(other)]
+            assert found[i, j] == pytest.approx(np.std(apart) if len(apart) >= 3 else np.inf, abs=1e-9)
+
+
+def test_what_a_window_says_is_found_once_and_forgotten_with_it() -> None:
+    window = measured(passing(1))[4]
+    calls = []
+    often = together_checks._once_a_window(lambda window, sensor: calls.append(sensor) or len(calls))
+    assert [often(window, 1), often(window, 2), often(window, 1)] == [1, 2, 1]
+    together_checks.forget(window)
+    assert often(window, 1) == 3

@@ -523,3 +523,10 @@ def test_masking_and_health_together_never_shift_a_sensor():
     assert states(out, 1) == [("off", "muted")]
     assert states(out, 3)[-1][0] == "bad"
     assert opened(out) == {(3, "flat")}
+
+
+def test_inspection_keeps_what_it_found_with_the_last_seconds_only():
+    """Measures that others keep do not grow behind it."""
+    seconds = [fact for fact in played(sound(25)) if isinstance(fact, Measures)]
+    assert all(one.relations is not None for one in seconds)
+    assert [("kept" in vars(one.relations)) for one in seconds] == [False] * 15 + [True] * 10
