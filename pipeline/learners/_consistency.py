@@ -243,30 +243,30 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
 
     NaN where there is none: of few recordings one may have all that is to be compared with.
     """
+    from pipeline.learners._nearest import mean_of_nearest  # loads a compiler, which deciding does not need
+
+    squares_A, squares_B = np.einsum("ij,ij->i", A, A), np.einsum("ij,ij->i", B, B)
     found = np.empty(len(A))
-    squares_B = np.einsum("ij,ij->i", B, B)
     for start in range(0, len(A), _BLOCK):
-        rows = A[start : start + _BLOCK]
-        squared = np.einsum("ij,ij->i", rows, rows)[:, None] + squares_B - 2 * rows @ B.T
-        squared[groups_A[start : start + _BLOCK, None] == groups_B] = np.inf
-        nearest = np.sqrt(np.maximum(np.partition(squared, min(k, len(B)) - 1, axis=1)[:, :k], 0.0))
-        reached = np.isfinite(nearest)
-        with np.errstate(invalid="ignore"):  # 0 / 0 of whoever reaches nobody; models store it
-            found[start : start + _BLOCK] = np.where(reached, nearest, 0.0).sum(axis=1) / reached.sum(axis=1)
+        rows = slice(start, start + _BLOCK)
+        found[rows] = mean_of_nearest(A[rows] @ B.T, squares_A[rows], squares_B, groups_A[rows], groups_B, k)
     return found
 
 
 def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
     """Ridge prediction of the target from the source, by regressions that did not see the fold; and the ridge used."""
+    parts = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
+    origin = _weighted_means(source, target, weights)
+    moments = np.stack([_moments(source[part], target[part], weights[part], origin) for part in parts])
+    # Sums over the other folds, not differences: one huge sample would leave nothing but its rounding errors.
+    others = [moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))]
     best: Floats = np.full(target.shape, np.nan)
     best_error, best_ridge = np.inf, _RIDGES[0]
     for ridge in _RIDGES:
-        predicted = np.full(target.shape, np.nan)
-        for fold in np.unique(folds):
-            away = folds == fold
-            predicted[away] = ridge_map(source[~away], target[~away], weights[~away], ridge)(source[away])
-        used = weights > 0
-        error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
+        predicted = np.empty(target.shape)
+        for part, rest in zip(parts, others, strict=True):
+            predicted[part] = _solved(rest, ridge, origin)(source[part])
+        error = float(weights @ np.sum((target - predicted) ** 2, axis=1))
         if error < best_error:
             best, best_error, best_ridge = predicted, error, ridge
     return best, best_ridge
@@ -286,14 +286,29 @@ class RidgeMap:
 
 def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
     """Weighted ridge regression; the ridge in parts of the total weight."""
-    used = weights > 0
-    w = weights[used, None]
-    total = max(float(w.sum()), 1e-12)
-    source_mean, target_mean = (w * source[used]).sum(axis=0) / total, (w * target[used]).sum(axis=0) / total
-    x, t = source[used] - source_mean, target[used] - target_mean
-    gram = (w * x).T @ x + ridge * total * np.eye(x.shape[1])
-    matrix = np.linalg.solve(gram, (w * x).T @ t)
-    return RidgeMap(matrix, target_mean - source_mean @ matrix)
+    origin = _weighted_means(source, target, weights)
+    return _solved(_moments(source, target, weights, origin), ridge, origin)
+
+
+def _weighted_means(source: Floats, target: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    total = max(float(weights.sum()), 1e-12)
+    return weights @ source / total, weights @ target / total
+
+
+def _moments(source: Floats, target: Floats, weights: Floats, origin: tuple[Floats, Floats]) -> Floats:
+    """``[1, x]' W [1, x, t]`` of source and target about an origin: all that a regression needs, and a sum."""
+    left = np.column_stack([np.ones(len(source)), source - origin[0]])
+    return (weights[:, None] * left).T @ np.column_stack([left, target - origin[1]])
+
+
+def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> RidgeMap:
+    """The regression that minimizes the squared error of those whose moments are given."""
+    n = len(moments) - 1
+    total = max(float(moments[0, 0]), 1e-12)
+    means = moments[0, 1:] / total
+    about_means = moments[1:, 1:] - total * np.outer(means[:n], means)
+    matrix = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
+    return RidgeMap(matrix, origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix)
 
 
 def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:

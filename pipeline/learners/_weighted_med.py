@@ -30,6 +30,8 @@ NEGLIGIBLE_WEIGHT = 1e-6
 
 OFFSET = -1
 """Index of the offset's coordinate in a pair."""
+_LANES = 32
+"""Of every so many samples the best is kept while all are visited, without a branch: processors do several at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,55 +154,6 @@ def _bound_is_zero(w_i: float, y_i: float, a_i: float, w_j: float, y_j: float, a
 
 
 @compiled
-def _steepest(slope: Floats, y: Floats, a: Floats, offset: float) -> tuple[int, float, float]:
-    """The coordinate that gains most by rising, its slope, and the least slope of those that may fall."""
-    top = bottom = offset
-    i = OFFSET
-    for m in range(len(y)):
-        g = slope[m]
-        if g > top and (y[m] > 0 or a[m] > 0.0):
-            top = g
-            i = m
-        if g < bottom and (y[m] < 0 or a[m] > 0.0):
-            bottom = g
-    return i, top, bottom
-
-
-@compiled
-def _partner(
-    i: int,
-    top: float,
-    kernel: NDArray[np.float32],
-    y: Floats,
-    a: Floats,
-    slope: Floats,
-    barrier: Floats,
-    amplitude: float,
-    offset: float,
-    offset_variance: float,
-) -> int:
-    """The coordinate that may fall and whose quadratic model with i gains most."""
-    j = OFFSET
-    best = -1.0
-    own = offset_variance
-    row = kernel[max(i, 0)]
-    link = 0.0
-    if i != OFFSET:
-        own = amplitude * row[i] + barrier[i]
-        link = 2.0 * amplitude
-        best = (top - offset) ** 2 / (own + offset_variance)
-    for m in range(len(y)):
-        drop = top - slope[m]
-        if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
-            bend = own + amplitude * kernel[m, m] - link * row[m] + barrier[m]
-            gain = drop * drop / max(bend, 1e-12)
-            if gain > best:
-                best = gain
-                j = m
-    return j
-
-
-@compiled
 def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
     """Curvature of the terms that are one sample's own."""
     room = box - a / weight
@@ -208,8 +161,132 @@ def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
 
 
 @compiled
+def _limits(may_move: bool, y: float, a: float) -> tuple[float, float]:
+    """What is added to a slope before the largest and the smallest are sought: 0, or infinite where a bound is met."""
+    rising = 0.0 if may_move and (y > 0 or a > 0.0) else -np.inf
+    falling = 0.0 if may_move and (y < 0 or a > 0.0) else np.inf
+    return rising, falling
+
+
+@compiled
+def _shift(
+    m: int,
+    step: float,
+    y: Floats,
+    w: Floats,
+    ridge: Floats,
+    box: float,
+    a: Floats,
+    slope: Floats,
+    barrier: Floats,
+    rising: Floats,
+    falling: Floats,
+) -> None:
+    """Add ``y_m step`` to one multiplier, and bring up to date what depends on it alone."""
+    before = _slope(y[m], a[m], w[m], ridge[m], box)
+    a[m] = max(a[m] + y[m] * step, 0.0)
+    slope[m] += _slope(y[m], a[m], w[m], ridge[m], box) - before
+    barrier[m] = _barrier(a[m], w[m], ridge[m], box)
+    rising[m], falling[m] = _limits(True, y[m], a[m])
+
+
+@compiled
+def _follow(
+    slope: Floats,
+    row_i: NDArray[np.float32],
+    row_j: NDArray[np.float32],
+    rise_by: float,
+    fall_by: float,
+    rising: Floats,
+    falling: Floats,
+    rises: Floats,
+    tops: Floats,
+    bottoms: Floats,
+) -> None:
+    """Bring all slopes up to date after a step; in each lane the largest that may rise, the smallest that may fall."""
+    tops[:] = -np.inf
+    bottoms[:] = np.inf
+    whole = len(slope) - len(slope) % _LANES
+    for start in range(0, whole, _LANES):
+        for lane in range(_LANES):
+            m = start + lane
+            slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+            top = slope[m] + rising[m]
+            rises[m] = top
+            tops[lane] = top if top > tops[lane] else tops[lane]
+            bottom = slope[m] + falling[m]
+            bottoms[lane] = bottom if bottom < bottoms[lane] else bottoms[lane]
+    for lane in range(len(slope) - whole):
+        m = whole + lane
+        slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+        rises[m] = slope[m] + rising[m]
+        tops[lane] = max(tops[lane], rises[m])
+        bottoms[lane] = min(bottoms[lane], slope[m] + falling[m])
+
+
+@compiled
+def _first(best: float, of_lanes: Floats, values: Floats) -> int:
+    """The first sample that has the best value of all lanes."""
+    first = len(values)
+    for lane in range(_LANES):
+        if of_lanes[lane] == best:
+            m = lane
+            while values[m] != best:
+                m += _LANES
+            first = min(first, m)
+    return first
+
+
+@compiled
+def _gain(drop: float, bend: float) -> float:
+    """What the quadratic model gains by a pair of which one may fall, 0 where it may not."""
+    fall = drop if drop > 0.0 else 0.0
+    return fall * fall / (bend if bend > 1e-12 else 1e-12)
+
+
+@compiled
+def _partner(
+    i: int,
+    top: float,
+    kernel: NDArray[np.float32],
+    diagonal: Floats,
+    slope: Floats,
+    barrier: Floats,
+    falling: Floats,
+    amplitude: float,
+    offset: float,
+    offset_variance: float,
+    gains: Floats,
+    bests: Floats,
+) -> int:
+    """The coordinate that may fall and whose quadratic model with i gains most."""
+    row = kernel[max(i, 0)]
+    own = offset_variance if i == OFFSET else amplitude * diagonal[i] + barrier[i]
+    link = 0.0 if i == OFFSET else 2.0 * amplitude
+    bests[:] = 0.0 if i == OFFSET else (top - offset) ** 2 / (own + offset_variance)
+    with_offset = bests[0]
+    whole = len(slope) - len(slope) % _LANES
+    for start in range(0, whole, _LANES):
+        for lane in range(_LANES):
+            m = start + lane
+            bend = own + amplitude * diagonal[m] - link * row[m] + barrier[m]
+            gain = _gain(top - (slope[m] + falling[m]), bend)
+            gains[m] = gain
+            bests[lane] = gain if gain > bests[lane] else bests[lane]
+    for lane in range(len(slope) - whole):
+        m = whole + lane
+        bend = own + amplitude * diagonal[m] - link * row[m] + barrier[m]
+        gains[m] = _gain(top - (slope[m] + falling[m]), bend)
+        bests[lane] = max(bests[lane], gains[m])
+    best = bests.max()
+    return OFFSET if best <= with_offset else _first(best, bests, gains)
+
+
+@compiled
 def _smo(
     kernel: NDArray[np.float32],
+    diagonal: Floats,
+    active: Flags,
     y: Floats,
     w: Floats,
     ridge: Floats,
@@ -221,50 +298,48 @@ def _smo(
     tolerance: float,
     max_steps: int,
 ) -> tuple[float, float, int]:
-    """Pairwise ascent in place on `a`; `slope` is y times the gradient, offset excluded.
+    """Pairwise ascent in place on `a`, of active samples; `slope` is y times the gradient, offset excluded.
 
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
+    barrier, rising, falling, gains = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    tops, bottoms, bests = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
     total = 0.0
-    barrier = np.empty(n)
     for m in range(n):
         total += a[m] * y[m]
         barrier[m] = _barrier(a[m], w[m], ridge[m], box)
+        rising[m], falling[m] = _limits(active[m], y[m], a[m])
+    i = j = OFFSET
+    rise_by = fall_by = 0.0
     for step_number in range(max_steps):
+        _follow(slope, kernel[max(i, 0)], kernel[max(j, 0)], rise_by, fall_by, rising, falling, gains, tops, bottoms)
         offset = offset_variance * total
-        i, top, bottom = _steepest(slope, y, a, offset)
-        if top - bottom <= tolerance:
-            return offset, top - bottom, step_number
-        j = _partner(i, top, kernel, y, a, slope, barrier, amplitude, offset, offset_variance)
+        top = max(tops.max(), offset)
+        violation = top - min(bottoms.min(), offset)
+        if violation <= tolerance:
+            return offset, violation, step_number
+        i = OFFSET if top <= offset else _first(top, tops, gains)
+        j = _partner(
+            i, top, kernel, diagonal, slope, barrier, falling, amplitude, offset, offset_variance, gains, bests
+        )
         # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
-        a_i, y_i, w_i, ridge_i = 0.0, 1.0, 0.0, 0.0
-        a_j, y_j, w_j, ridge_j = 0.0, 1.0, 0.0, 0.0
-        fall = offset
+        a_i, y_i, w_i, ridge_i = (0.0, 1.0, 0.0, 0.0) if i == OFFSET else (a[i], y[i], w[i], ridge[i])
+        a_j, y_j, w_j, ridge_j = (0.0, 1.0, 0.0, 0.0) if j == OFFSET else (a[j], y[j], w[j], ridge[j])
         curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
+        curvature += 0.0 if i == OFFSET else amplitude * diagonal[i]
+        curvature += 0.0 if j == OFFSET else amplitude * diagonal[j]
+        gap = top - (offset if j == OFFSET else slope[j])
+        d = _pair_step(gap, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
+        rise_by = fall_by = 0.0
         if i != OFFSET:
-            a_i, y_i, w_i, ridge_i = a[i], y[i], w[i], ridge[i]
-            curvature += amplitude * kernel[i, i]
-        if j != OFFSET:
-            a_j, y_j, w_j, ridge_j = a[j], y[j], w[j], ridge[j]
-            curvature += amplitude * kernel[j, j]
-            fall = slope[j]
-        d = _pair_step(top - fall, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
-        if i != OFFSET:
-            a[i] = max(a_i + y_i * d, 0.0)
-            slope[i] += _slope(y_i, a[i], w_i, ridge_i, box) - _slope(y_i, a_i, w_i, ridge_i, box)
-            barrier[i] = _barrier(a[i], w_i, ridge_i, box)
+            _shift(i, d, y, w, ridge, box, a, slope, barrier, rising, falling)
             total += d
+            rise_by = amplitude * d
         if j != OFFSET:
-            a[j] = max(a_j - y_j * d, 0.0)
-            slope[j] += _slope(y_j, a[j], w_j, ridge_j, box) - _slope(y_j, a_j, w_j, ridge_j, box)
-            barrier[j] = _barrier(a[j], w_j, ridge_j, box)
+            _shift(j, -d, y, w, ridge, box, a, slope, barrier, rising, falling)
             total -= d
-        rise_by = amplitude * d if i != OFFSET else 0.0
-        fall_by = amplitude * d if j != OFFSET else 0.0
-        row_i, row_j = kernel[max(i, 0)], kernel[max(j, 0)]
-        for m in range(n):
-            slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+            fall_by = amplitude * d
     return offset_variance * total, np.inf, max_steps
 
 
@@ -296,9 +371,10 @@ def solve_dense(
     field = amplitude * combine_rows(kernel, a * y) if start is not None else np.zeros(len(y))
     ridge = problem.self_curvature / w
     slope = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - field
-    slope[~active] = -np.inf * y[~active]  # may neither rise nor fall
     offset, violation, n_steps = _smo(
         kernel,
+        np.diag(kernel).astype(np.float64),
+        active,
         y,
         w,
         ridge,
@@ -310,7 +386,7 @@ def solve_dense(
         tolerance,
         max_steps or max(100 * len(y), 400_000_000 // len(y)),
     )
-    decision = amplitude * combine_rows(kernel, a * y) + offset
+    decision = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - slope + offset
     return _solution(problem, active, a, decision, offset, n_steps, bool(violation <= tolerance))
 
 
