@@ -307,7 +307,7 @@ def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> Rid
     total = max(float(moments[0, 0]), 1e-12)
     means = moments[0, 1:] / total
     about_means = moments[1:, 1:] - total * np.outer(means[:n], means)
-    matrix = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
+    matrix: Floats = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
     return RidgeMap(matrix, origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pipeline.learners._arrays import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._compiled import compiled
 
 NEGLIGIBLE_WEIGHT = 1e-6
@@ -30,8 +30,7 @@ NEGLIGIBLE_WEIGHT = 1e-6
 
 OFFSET = -1
 """Index of the offset's coordinate in a pair."""
-_LANES = 32
-"""Of every so many samples the best is kept while all are visited, without a branch: processors do several at once."""
+_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +168,28 @@ def _limits(may_move: bool, y: float, a: float) -> tuple[float, float]:
 
 
 @compiled
-def _shift(
-    m: int,
-    step: float,
-    y: Floats,
-    w: Floats,
-    ridge: Floats,
-    box: float,
-    a: Floats,
-    slope: Floats,
-    barrier: Floats,
-    rising: Floats,
-    falling: Floats,
-) -> None:
-    """Add ``y_m step`` to one multiplier, and bring up to date what depends on it alone."""
-    before = _slope(y[m], a[m], w[m], ridge[m], box)
-    a[m] = max(a[m] + y[m] * step, 0.0)
-    slope[m] += _slope(y[m], a[m], w[m], ridge[m], box) - before
-    barrier[m] = _barrier(a[m], w[m], ridge[m], box)
-    rising[m], falling[m] = _limits(True, y[m], a[m])
+def _larger(x: float, y: float) -> float:
+    """The larger of two numbers, without the branch that `max` is compiled to."""
+    return x if x > y else y
+
+
+@compiled
+def _place_of_largest(values: Floats, tops: Integers) -> int:
+    """The first place of the largest of values none of which is negative; -1 if all are 0.
+
+    Such numbers have the order of their bits, and of integers processors compare several at once.
+    """
+    bits = values.view(np.int64)
+    for block in range(len(tops)):
+        part, top = bits[block * _BLOCK : (block + 1) * _BLOCK], 0
+        for m in range(len(part)):
+            top = max(top, part[m])
+        tops[block] = top
+    block = int(np.argmax(tops))
+    for m in range(block * _BLOCK, min((block + 1) * _BLOCK, len(values))):
+        if bits[m] == tops[block] and bits[m] > 0:
+            return m
+    return OFFSET
 
 
 @compiled
@@ -197,89 +199,33 @@ def _follow(
     row_j: NDArray[np.float32],
     rise_by: float,
     fall_by: float,
-    rising: Floats,
-    falling: Floats,
-    rises: Floats,
-    tops: Floats,
-    bottoms: Floats,
-) -> None:
-    """Bring all slopes up to date after a step; in each lane the largest that may rise, the smallest that may fall."""
-    tops[:] = -np.inf
-    bottoms[:] = np.inf
-    whole = len(slope) - len(slope) % _LANES
-    for start in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            m = start + lane
-            slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
-            top = slope[m] + rising[m]
-            rises[m] = top
-            tops[lane] = top if top > tops[lane] else tops[lane]
-            bottom = slope[m] + falling[m]
-            bottoms[lane] = bottom if bottom < bottoms[lane] else bottoms[lane]
-    for lane in range(len(slope) - whole):
-        m = whole + lane
-        slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
-        rises[m] = slope[m] + rising[m]
-        tops[lane] = max(tops[lane], rises[m])
-        bottoms[lane] = min(bottoms[lane], slope[m] + falling[m])
-
-
-@compiled
-def _first(best: float, of_lanes: Floats, values: Floats) -> int:
-    """The first sample that has the best value of all lanes."""
-    first = len(values)
-    for lane in range(_LANES):
-        if of_lanes[lane] == best:
-            m = lane
-            while values[m] != best:
-                m += _LANES
-            first = min(first, m)
-    return first
-
-
-@compiled
-def _gain(drop: float, bend: float) -> float:
-    """What the quadratic model gains by a pair of which one may fall, 0 where it may not."""
-    fall = drop if drop > 0.0 else 0.0
-    return fall * fall / (bend if bend > 1e-12 else 1e-12)
-
-
-@compiled
-def _partner(
-    i: int,
-    top: float,
-    kernel: NDArray[np.float32],
-    diagonal: Floats,
-    slope: Floats,
-    barrier: Floats,
-    falling: Floats,
-    amplitude: float,
     offset: float,
-    offset_variance: float,
+    rising: Floats,
+    rises: Floats,
+) -> None:
+    """Bring all slopes up to date after a step, and how far those that may rise exceed the offset's."""
+    for m in range(len(slope)):
+        slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+        rises[m] = _larger(slope[m] + rising[m] - offset, 0.0)
+
+
+@compiled
+def _pair_gains(
+    top: float,
+    own: float,
+    link: float,
+    row: NDArray[np.float32],
+    slope: Floats,
+    bend: Floats,
+    falling: Floats,
+    drops: Floats,
     gains: Floats,
-    bests: Floats,
-) -> int:
-    """The coordinate that may fall and whose quadratic model with i gains most."""
-    row = kernel[max(i, 0)]
-    own = offset_variance if i == OFFSET else amplitude * diagonal[i] + barrier[i]
-    link = 0.0 if i == OFFSET else 2.0 * amplitude
-    bests[:] = 0.0 if i == OFFSET else (top - offset) ** 2 / (own + offset_variance)
-    with_offset = bests[0]
-    whole = len(slope) - len(slope) % _LANES
-    for start in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            m = start + lane
-            bend = own + amplitude * diagonal[m] - link * row[m] + barrier[m]
-            gain = _gain(top - (slope[m] + falling[m]), bend)
-            gains[m] = gain
-            bests[lane] = gain if gain > bests[lane] else bests[lane]
-    for lane in range(len(slope) - whole):
-        m = whole + lane
-        bend = own + amplitude * diagonal[m] - link * row[m] + barrier[m]
-        gains[m] = _gain(top - (slope[m] + falling[m]), bend)
-        bests[lane] = max(bests[lane], gains[m])
-    best = bests.max()
-    return OFFSET if best <= with_offset else _first(best, bests, gains)
+) -> None:
+    """How far the slopes of those that may fall are below the top, and what the quadratic model gains by each pair."""
+    for m in range(len(slope)):
+        drop = _larger(top - (slope[m] + falling[m]), 0.0)
+        gains[m] = drop * drop / _larger(own + bend[m] - link * row[m], 1e-12)
+        drops[m] = drop
 
 
 @compiled
@@ -303,26 +249,28 @@ def _smo(
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
-    barrier, rising, falling, gains = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    tops, bottoms, bests = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
+    tops = np.empty((n + _BLOCK - 1) // _BLOCK, np.int64)
+    bend, rising, falling, rises, gains = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     total = 0.0
     for m in range(n):
         total += a[m] * y[m]
-        barrier[m] = _barrier(a[m], w[m], ridge[m], box)
+        bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
         rising[m], falling[m] = _limits(active[m], y[m], a[m])
     i = j = OFFSET
     rise_by = fall_by = 0.0
     for step_number in range(max_steps):
-        _follow(slope, kernel[max(i, 0)], kernel[max(j, 0)], rise_by, fall_by, rising, falling, gains, tops, bottoms)
         offset = offset_variance * total
-        top = max(tops.max(), offset)
-        violation = top - min(bottoms.min(), offset)
+        _follow(slope, kernel[max(i, 0)], kernel[max(j, 0)], rise_by, fall_by, offset, rising, rises)
+        i = _place_of_largest(rises, tops)
+        top, own, link = (offset, offset_variance, 0.0) if i == OFFSET else (slope[i], bend[i], 2.0 * amplitude)
+        _pair_gains(top, own, link, kernel[max(i, 0)], slope, bend, falling, rises, gains)
+        j = _place_of_largest(rises, tops)
+        violation = top - offset if j == OFFSET else max(top - slope[j], top - offset)
         if violation <= tolerance:
             return offset, violation, step_number
-        i = OFFSET if top <= offset else _first(top, tops, gains)
-        j = _partner(
-            i, top, kernel, diagonal, slope, barrier, falling, amplitude, offset, offset_variance, gains, bests
-        )
+        j = _place_of_largest(gains, tops)
+        if i != OFFSET and (j == OFFSET or (top - offset) ** 2 / (own + offset_variance) >= gains[j]):
+            j = OFFSET
         # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
         a_i, y_i, w_i, ridge_i = (0.0, 1.0, 0.0, 0.0) if i == OFFSET else (a[i], y[i], w[i], ridge[i])
         a_j, y_j, w_j, ridge_j = (0.0, 1.0, 0.0, 0.0) if j == OFFSET else (a[j], y[j], w[j], ridge[j])
@@ -331,15 +279,16 @@ def _smo(
         curvature += 0.0 if j == OFFSET else amplitude * diagonal[j]
         gap = top - (offset if j == OFFSET else slope[j])
         d = _pair_step(gap, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
-        rise_by = fall_by = 0.0
-        if i != OFFSET:
-            _shift(i, d, y, w, ridge, box, a, slope, barrier, rising, falling)
-            total += d
-            rise_by = amplitude * d
-        if j != OFFSET:
-            _shift(j, -d, y, w, ridge, box, a, slope, barrier, rising, falling)
-            total -= d
-            fall_by = amplitude * d
+        for m, step in ((i, d), (j, -d)):
+            if m != OFFSET:
+                before = _slope(y[m], a[m], w[m], ridge[m], box)
+                a[m] = max(a[m] + y[m] * step, 0.0)
+                slope[m] += _slope(y[m], a[m], w[m], ridge[m], box) - before
+                bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
+                rising[m], falling[m] = _limits(True, y[m], a[m])
+                total += step
+        rise_by = 0.0 if i == OFFSET else amplitude * d
+        fall_by = 0.0 if j == OFFSET else amplitude * d
     return offset_variance * total, np.inf, max_steps
 
 
