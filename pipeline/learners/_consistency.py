@@ -26,7 +26,6 @@ _LARGEST_LLR = 8.0
 _LEAST_SEPARATION = 1.2
 _KNEE = 2.5  # robust standard deviations of the log distance from which own density speaks against a sample
 _SAME = 0.02  # of a usual distance to the nearest segments of other recordings
-_BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +244,7 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
     """
     from pipeline.learners._nearest import mean_of_nearest  # loads a compiler, which deciding does not need
 
-    squares_A, squares_B = np.einsum("ij,ij->i", A, A), np.einsum("ij,ij->i", B, B)
-    found = np.empty(len(A))
-    for start in range(0, len(A), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        found[rows] = mean_of_nearest(A[rows] @ B.T, squares_A[rows], squares_B, groups_A[rows], groups_B, k)
-    return found
+    return mean_of_nearest(A, groups_A, B, groups_B, k)
 
 
 def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
@@ -306,8 +300,8 @@ def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> Rid
     n = len(moments) - 1
     total = max(float(moments[0, 0]), 1e-12)
     means = moments[0, 1:] / total
-    about_means = moments[1:, 1:] - total * np.outer(means[:n], means)
-    matrix: Floats = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
+    about_means = moments[1:, 1:] - total * means[:n, None] * means
+    matrix = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
     return RidgeMap(matrix, origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix)
 
 
