@@ -302,7 +302,8 @@ def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> Rid
     means = moments[0, 1:] / total
     about_means = moments[1:, 1:] - total * means[:n, None] * means
     matrix = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
-    return RidgeMap(matrix, origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix)
+    offset: Floats = origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix
+    return RidgeMap(np.asarray(matrix, np.float64), offset)
 
 
 def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:

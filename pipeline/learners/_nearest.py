@@ -57,7 +57,7 @@ def _exact_means(
         _least_of_lanes(high, highest)
         nearest[:] = np.inf
         for value in highest:
-            _insert(nearest, value)
+            _insert(nearest, float(value))
         reach = nearest[k - 1]
         nearest[:] = np.inf
         for lane in range(_LANES):

@@ -31,6 +31,7 @@ NEGLIGIBLE_WEIGHT = 1e-6
 OFFSET = -1
 """Index of the offset's coordinate in a pair."""
 _BLOCK = 64
+"""Samples whose best is found together before blocks are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,10 @@ def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
 
 
 @compiled
-def _limits(may_move: bool, y: float, a: float) -> tuple[float, float]:
-    """What is added to a slope before the largest and the smallest are sought: 0, or infinite where a bound is met."""
-    rising = 0.0 if may_move and (y > 0 or a > 0.0) else -np.inf
-    falling = 0.0 if may_move and (y < 0 or a > 0.0) else np.inf
+def _limits(active: bool, y: float, a: float) -> tuple[float, float]:
+    """What is added to a slope that seeks to rise, and to fall: infinite where it may not, else 0."""
+    rising = 0.0 if active and (y > 0 or a > 0.0) else -np.inf
+    falling = 0.0 if active and (y < 0 or a > 0.0) else np.inf
     return rising, falling
 
 
@@ -175,9 +176,9 @@ def _larger(x: float, y: float) -> float:
 
 @compiled
 def _place_of_largest(values: Floats, tops: Integers) -> int:
-    """The first place of the largest of values none of which is negative; -1 if all are 0.
+    """The first place of the largest of values that are not negative; `OFFSET` if all are zero.
 
-    Such numbers have the order of their bits, and of integers processors compare several at once.
+    Numbers that are not negative have the order of their bits, and many integers are compared in one instruction.
     """
     bits = values.view(np.int64)
     for block in range(len(tops)):
@@ -185,11 +186,13 @@ def _place_of_largest(values: Floats, tops: Integers) -> int:
         for m in range(len(part)):
             top = max(top, part[m])
         tops[block] = top
-    block = int(np.argmax(tops))
-    for m in range(block * _BLOCK, min((block + 1) * _BLOCK, len(values))):
-        if bits[m] == tops[block] and bits[m] > 0:
-            return m
-    return OFFSET
+    best = int(np.argmax(tops))
+    if tops[best] == 0:
+        return OFFSET
+    m = best * _BLOCK
+    while bits[m] != tops[best]:
+        m += 1
+    return m
 
 
 @compiled
@@ -221,11 +224,29 @@ def _pair_gains(
     drops: Floats,
     gains: Floats,
 ) -> None:
-    """How far the slopes of those that may fall are below the top, and what the quadratic model gains by each pair."""
+    """How far the slopes of those that may fall lie below the top, and what the quadratic model gains by each pair."""
     for m in range(len(slope)):
         drop = _larger(top - (slope[m] + falling[m]), 0.0)
         gains[m] = drop * drop / _larger(own + bend[m] - link * row[m], 1e-12)
         drops[m] = drop
+
+
+@compiled
+def _pair_curvature(
+    i: int, j: int, kernel: NDArray[np.float32], diagonal: Floats, amplitude: float, offset_variance: float
+) -> float:
+    curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
+    curvature += 0.0 if i == OFFSET else amplitude * diagonal[i]
+    curvature += 0.0 if j == OFFSET else amplitude * diagonal[j]
+    return max(curvature, 1e-12)
+
+
+@compiled
+def _sample(m: int, a: Floats, y: Floats, w: Floats, ridge: Floats) -> tuple[float, float, float, float]:
+    """Multiplier, sign, weight and ridge. The offset stands in with weight zero: it has no bound and no barrier."""
+    if m == OFFSET:
+        return 0.0, 1.0, 0.0, 0.0
+    return a[m], y[m], w[m], ridge[m]
 
 
 @compiled
@@ -249,36 +270,34 @@ def _smo(
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
+    bend, rising, falling = np.empty(n), np.empty(n), np.empty(n)
+    rises, drops, gains = np.empty(n), np.empty(n), np.empty(n)
     tops = np.empty((n + _BLOCK - 1) // _BLOCK, np.int64)
-    bend, rising, falling, rises, gains = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     total = 0.0
     for m in range(n):
         total += a[m] * y[m]
         bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
         rising[m], falling[m] = _limits(active[m], y[m], a[m])
     i = j = OFFSET
-    rise_by = fall_by = 0.0
+    d = 0.0
     for step_number in range(max_steps):
         offset = offset_variance * total
+        rise_by, fall_by = 0.0 if i == OFFSET else amplitude * d, 0.0 if j == OFFSET else amplitude * d
         _follow(slope, kernel[max(i, 0)], kernel[max(j, 0)], rise_by, fall_by, offset, rising, rises)
         i = _place_of_largest(rises, tops)
         top, own, link = (offset, offset_variance, 0.0) if i == OFFSET else (slope[i], bend[i], 2.0 * amplitude)
-        _pair_gains(top, own, link, kernel[max(i, 0)], slope, bend, falling, rises, gains)
-        j = _place_of_largest(rises, tops)
-        violation = top - offset if j == OFFSET else max(top - slope[j], top - offset)
+        _pair_gains(top, own, link, kernel[max(i, 0)], slope, bend, falling, drops, gains)
+        j = _place_of_largest(drops, tops)
+        violation = max(0.0 if j == OFFSET else drops[j], top - offset)
         if violation <= tolerance:
             return offset, violation, step_number
         j = _place_of_largest(gains, tops)
-        if i != OFFSET and (j == OFFSET or (top - offset) ** 2 / (own + offset_variance) >= gains[j]):
+        if i != OFFSET and (j == OFFSET or gains[j] <= (top - offset) ** 2 / (own + offset_variance)):
             j = OFFSET
-        # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
-        a_i, y_i, w_i, ridge_i = (0.0, 1.0, 0.0, 0.0) if i == OFFSET else (a[i], y[i], w[i], ridge[i])
-        a_j, y_j, w_j, ridge_j = (0.0, 1.0, 0.0, 0.0) if j == OFFSET else (a[j], y[j], w[j], ridge[j])
-        curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
-        curvature += 0.0 if i == OFFSET else amplitude * diagonal[i]
-        curvature += 0.0 if j == OFFSET else amplitude * diagonal[j]
         gap = top - (offset if j == OFFSET else slope[j])
-        d = _pair_step(gap, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
+        curvature = _pair_curvature(i, j, kernel, diagonal, amplitude, offset_variance)
+        (a_i, y_i, w_i, ridge_i), (a_j, y_j, w_j, ridge_j) = _sample(i, a, y, w, ridge), _sample(j, a, y, w, ridge)
+        d = _pair_step(gap, curvature, a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
         for m, step in ((i, d), (j, -d)):
             if m != OFFSET:
                 before = _slope(y[m], a[m], w[m], ridge[m], box)
@@ -287,8 +306,6 @@ def _smo(
                 bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
                 rising[m], falling[m] = _limits(True, y[m], a[m])
                 total += step
-        rise_by = 0.0 if i == OFFSET else amplitude * d
-        fall_by = 0.0 if j == OFFSET else amplitude * d
     return offset_variance * total, np.inf, max_steps
 
 
