@@ -214,14 +214,15 @@ def _mixture(ratios: Floats, inconsistent: Floats, n_repeating: int = 0) -> Mixt
         return None
     m0, s0, p1 = float(np.median(low)), float(robust_spread(low)), 0.1
     m0, s0 = min(m0, m1 - 0.1), float(np.clip(s0, 0.05, 0.5))
+    strangeness = np.exp(_log_normal(ratios, m1, s1))
     for _ in range(60):
-        bad = p1 * np.exp(_log_normal(ratios, m1, s1))
+        bad = p1 * strangeness
         good = (1 - p1) * np.exp(_log_normal(ratios, m0, s0))
         strange = np.where(ratios > m1, 1.0, bad / np.maximum(bad + good, 1e-300))
         p1 = float(np.clip((strange.sum() + n_repeating) / (len(ratios) + n_repeating), 0.001, 0.6))
         kept = 1 - strange
-        m0 = min(float(np.average(ratios, weights=kept)), m1 - 0.1)
-        s0 = float(np.clip(np.sqrt(np.average((ratios - m0) ** 2, weights=kept)), 0.05, 0.5))
+        m0 = min(float(kept @ ratios / kept.sum()), m1 - 0.1)
+        s0 = float(np.clip(np.sqrt(kept @ (ratios - m0) ** 2 / kept.sum()), 0.05, 0.5))
     mixture = Mixture((m0, s0), (m1, s1), p1)
     return mixture if mixture.separation > _LEAST_SEPARATION else None
 

@@ -46,7 +46,7 @@ def _exact_means(
     slack: float,
 ) -> Floats:
     n = len(B)
-    low = np.full(n + (-n) % _LANES, np.float32(np.inf))
+    low = np.full(max(n + (-n) % _LANES, _LANES), np.float32(np.inf))
     high = low.copy()
     lowest, highest = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
     nearest = np.empty(k)
@@ -56,8 +56,8 @@ def _exact_means(
         _least_of_lanes(low, lowest)
         _least_of_lanes(high, highest)
         nearest[:] = np.inf
-        for value in highest:
-            _insert(nearest, float(value))
+        for lane in range(_LANES):
+            _insert(nearest, float(highest[lane]))
         reach = nearest[k - 1]
         nearest[:] = np.inf
         for lane in range(_LANES):
@@ -94,11 +94,13 @@ def _bounds(
 
 @compiled
 def _least_of_lanes(values: Singles, least: Singles) -> None:
-    least[:] = np.float32(np.inf)
-    for start in range(0, len(values), _LANES):
+    """Of values none of which is negative: such numbers have the order of their bits, and integers compare faster."""
+    bits, least_bits = values.view(np.int32), least.view(np.int32)
+    least_bits[:] = bits[:_LANES]
+    for start in range(_LANES, len(bits), _LANES):
+        row = bits[start : start + _LANES]
         for lane in range(_LANES):
-            value = values[start + lane]
-            least[lane] = value if value < least[lane] else least[lane]
+            least_bits[lane] = min(least_bits[lane], row[lane])
 
 
 @compiled
