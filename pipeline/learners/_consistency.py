@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.learners._arrays import Flags, Floats, Integers
-from pipeline.learners._robust import robust_spread
+from pipeline.learners._robust import robust_spread, rough_centre
 
 N_NEIGHBORS = 10
 _RIDGES = (0.1, 1.0)  # in parts of the total weight
@@ -251,7 +251,7 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
 def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
     """Ridge prediction of the target from the source, by regressions that did not see the fold; and the ridge used."""
     parts = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
-    origin = _weighted_means(source, target, weights)
+    origin = rough_centre(source), rough_centre(target)
     moments = np.stack([_moments(source[part], target[part], weights[part], origin) for part in parts])
     # Sums over the other folds, not differences: one huge sample would leave nothing but its rounding errors.
     others = [moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))]
@@ -281,13 +281,8 @@ class RidgeMap:
 
 def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
     """Weighted ridge regression; the ridge in parts of the total weight."""
-    origin = _weighted_means(source, target, weights)
+    origin = rough_centre(source), rough_centre(target)
     return _solved(_moments(source, target, weights, origin), ridge, origin)
-
-
-def _weighted_means(source: Floats, target: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    total = max(float(weights.sum()), 1e-12)
-    return weights @ source / total, weights @ target / total
 
 
 def _moments(source: Floats, target: Floats, weights: Floats, origin: tuple[Floats, Floats]) -> Floats:
