@@ -383,7 +383,9 @@ class SensorSamples:
     def solve(self, weights: Floats, width: float, C: float, start: Floats | None = None) -> MEDSolution:
         """Multipliers per unit of weight, and decisions, of the machine of a kernel width and a cost."""
         if self.gram is None or self.width != width:
-            self.width, self.gram = width, DenseGram(np.exp(-np.float32(width / self.median) * self.squared))
+            matrix = np.empty_like(self.squared) if self.gram is None else self.gram.matrix
+            np.multiply(self.squared, -np.float32(width / self.median), out=matrix)
+            self.width, self.gram = width, DenseGram(np.exp(matrix, out=matrix))
         box, amplitude = machine(C, self.amplitude)
         problem = MEDProblem(
             y=self.y,
