@@ -250,9 +250,10 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
 
 def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
     """Ridge prediction of the target from the source, by regressions that did not see the fold; and the ridge used."""
-    parts = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
-    origin = rough_centre(source), rough_centre(target)
-    moments = np.stack([_moments(source[part], target[part], weights[part], origin) for part in parts])
+    used = weights > 0
+    origin = _origin(source[used], target[used])
+    parts = [folds == fold for fold in np.unique(folds)]
+    moments = np.stack([_moments(source, target, weights * part, origin) for part in parts])
     # Sums over the other folds, not differences: one huge sample would leave nothing but its rounding errors.
     others = [moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))]
     best: Floats = np.full(target.shape, np.nan)
@@ -261,7 +262,7 @@ def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: 
         predicted = np.empty(target.shape)
         for part, rest in zip(parts, others, strict=True):
             predicted[part] = _solved(rest, ridge, origin)(source[part])
-        error = float(weights @ np.sum((target - predicted) ** 2, axis=1))
+        error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
         if error < best_error:
             best, best_error, best_ridge = predicted, error, ridge
     return best, best_ridge
@@ -281,14 +282,23 @@ class RidgeMap:
 
 def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
     """Weighted ridge regression; the ridge in parts of the total weight."""
-    origin = rough_centre(source), rough_centre(target)
+    origin = _origin(source[weights > 0], target[weights > 0])
     return _solved(_moments(source, target, weights, origin), ridge, origin)
+
+
+def _origin(source: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """What moments are taken about: far from it they would lose digits."""
+    if not len(source):
+        return np.zeros(source.shape[1]), np.zeros(target.shape[1])
+    return rough_centre(source), rough_centre(target)
 
 
 def _moments(source: Floats, target: Floats, weights: Floats, origin: tuple[Floats, Floats]) -> Floats:
     """``[1, x]' W [1, x, t]`` of source and target about an origin: all that a regression needs, and a sum."""
-    left = np.column_stack([np.ones(len(source)), source - origin[0]])
-    return (weights[:, None] * left).T @ np.column_stack([left, target - origin[1]])
+    used = weights > 0
+    left = np.column_stack([np.ones(int(used.sum())), source[used] - origin[0]])
+    moments: Floats = (weights[used, None] * left).T @ np.column_stack([left, target[used] - origin[1]])
+    return moments
 
 
 def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> RidgeMap:
