@@ -255,13 +255,13 @@ def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: 
     parts = [folds == fold for fold in np.unique(folds)]
     moments = np.stack([_moments(source, target, weights * part, origin) for part in parts])
     # Sums over the other folds, not differences: one huge sample would leave nothing but its rounding errors.
-    others = [moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))]
+    others = np.stack([moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))])
     best: Floats = np.full(target.shape, np.nan)
     best_error, best_ridge = np.inf, _RIDGES[0]
     for ridge in _RIDGES:
         predicted = np.empty(target.shape)
-        for part, rest in zip(parts, others, strict=True):
-            predicted[part] = _solved(rest, ridge, origin)(source[part])
+        for part, matrix, offset in zip(parts, *_solved(others, ridge, origin), strict=True):
+            predicted[part] = source[part] @ matrix + offset
         error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
         if error < best_error:
             best, best_error, best_ridge = predicted, error, ridge
@@ -283,7 +283,7 @@ class RidgeMap:
 def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
     """Weighted ridge regression; the ridge in parts of the total weight."""
     origin = _origin(source[weights > 0], target[weights > 0])
-    return _solved(_moments(source, target, weights, origin), ridge, origin)
+    return RidgeMap(*_solved(_moments(source, target, weights, origin), ridge, origin))
 
 
 def _origin(source: Floats, target: Floats) -> tuple[Floats, Floats]:
@@ -301,15 +301,17 @@ def _moments(source: Floats, target: Floats, weights: Floats, origin: tuple[Floa
     return moments
 
 
-def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> RidgeMap:
-    """The regression that minimizes the squared error of those whose moments are given."""
-    n = len(moments) - 1
-    total = max(float(moments[0, 0]), 1e-12)
-    means = moments[0, 1:] / total
-    about_means = moments[1:, 1:] - total * means[:n, None] * means
-    matrix = np.linalg.solve(about_means[:, :n] + ridge * total * np.eye(n), about_means[:, n:])
-    offset: Floats = origin[1] + means[n:] - (origin[0] + means[:n]) @ matrix
-    return RidgeMap(np.asarray(matrix, np.float64), offset)
+def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Matrix and offset of the regression with these moments, or of each one of a stack."""
+    n = moments.shape[-2] - 1
+    total = np.maximum(moments[..., :1, :1], 1e-12)
+    means = moments[..., :1, 1:] / total
+    of_source, of_target = means[..., :n], means[..., n:]
+    about_means = moments[..., 1:, 1:] - total * of_source.swapaxes(-1, -2) * means
+    gram = about_means[..., :n] + ridge * total * np.eye(n)
+    matrix = np.asarray(np.linalg.solve(gram, about_means[..., n:]), np.float64)
+    offset: Floats = origin[1] + of_target - (origin[0] + of_source) @ matrix
+    return matrix, offset[..., 0, :]
 
 
 def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:
