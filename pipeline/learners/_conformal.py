@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._compiled import compiled
-from pipeline.learners._graphs import rough_centre
+from pipeline.learners._robust import rough_centre
 
 Singles = NDArray[np.float32]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.learners._arrays import Flags, Floats, Integers
-from pipeline.learners._robust import robust_spread
+from pipeline.learners._robust import robust_spread, rough_centre
 
 N_NEIGHBORS = 10
 _RIDGES = (0.1, 1.0)  # in parts of the total weight
@@ -26,7 +26,6 @@ _LARGEST_LLR = 8.0
 _LEAST_SEPARATION = 1.2
 _KNEE = 2.5  # robust standard deviations of the log distance from which own density speaks against a sample
 _SAME = 0.02  # of a usual distance to the nearest segments of other recordings
-_BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +214,15 @@ def _mixture(ratios: Floats, inconsistent: Floats, n_repeating: int = 0) -> Mixt
         return None
     m0, s0, p1 = float(np.median(low)), float(robust_spread(low)), 0.1
     m0, s0 = min(m0, m1 - 0.1), float(np.clip(s0, 0.05, 0.5))
+    strangeness = np.exp(_log_normal(ratios, m1, s1))
     for _ in range(60):
-        bad = p1 * np.exp(_log_normal(ratios, m1, s1))
+        bad = p1 * strangeness
         good = (1 - p1) * np.exp(_log_normal(ratios, m0, s0))
         strange = np.where(ratios > m1, 1.0, bad / np.maximum(bad + good, 1e-300))
         p1 = float(np.clip((strange.sum() + n_repeating) / (len(ratios) + n_repeating), 0.001, 0.6))
         kept = 1 - strange
-        m0 = min(float(np.average(ratios, weights=kept)), m1 - 0.1)
-        s0 = float(np.clip(np.sqrt(np.average((ratios - m0) ** 2, weights=kept)), 0.05, 0.5))
+        m0 = min(float(kept @ ratios / kept.sum()), m1 - 0.1)
+        s0 = float(np.clip(np.sqrt(kept @ (ratios - m0) ** 2 / kept.sum()), 0.05, 0.5))
     mixture = Mixture((m0, s0), (m1, s1), p1)
     return mixture if mixture.separation > _LEAST_SEPARATION else None
 
@@ -243,29 +243,25 @@ def mean_distances(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers,
 
     NaN where there is none: of few recordings one may have all that is to be compared with.
     """
-    found = np.empty(len(A))
-    squares_B = np.einsum("ij,ij->i", B, B)
-    for start in range(0, len(A), _BLOCK):
-        rows = A[start : start + _BLOCK]
-        squared = np.einsum("ij,ij->i", rows, rows)[:, None] + squares_B - 2 * rows @ B.T
-        squared[groups_A[start : start + _BLOCK, None] == groups_B] = np.inf
-        nearest = np.sqrt(np.maximum(np.partition(squared, min(k, len(B)) - 1, axis=1)[:, :k], 0.0))
-        reached = np.isfinite(nearest)
-        with np.errstate(invalid="ignore"):  # 0 / 0 of whoever reaches nobody; models store it
-            found[start : start + _BLOCK] = np.where(reached, nearest, 0.0).sum(axis=1) / reached.sum(axis=1)
-    return found
+    from pipeline.learners._nearest import mean_of_nearest  # loads a compiler, which deciding does not need
+
+    return mean_of_nearest(A, groups_A, B, groups_B, k)
 
 
 def predict_out_of_fold(source: Floats, target: Floats, weights: Floats, folds: Integers) -> tuple[Floats, float]:
     """Ridge prediction of the target from the source, by regressions that did not see the fold; and the ridge used."""
+    used = weights > 0
+    origin = _origin(source[used], target[used])
+    parts = [folds == fold for fold in np.unique(folds)]
+    moments = np.stack([_moments(source, target, weights * part, origin) for part in parts])
+    # Sums over the other folds, not differences: one huge sample would leave nothing but its rounding errors.
+    others = np.stack([moments[np.arange(len(parts)) != n].sum(axis=0) for n in range(len(parts))])
     best: Floats = np.full(target.shape, np.nan)
     best_error, best_ridge = np.inf, _RIDGES[0]
     for ridge in _RIDGES:
-        predicted = np.full(target.shape, np.nan)
-        for fold in np.unique(folds):
-            away = folds == fold
-            predicted[away] = ridge_map(source[~away], target[~away], weights[~away], ridge)(source[away])
-        used = weights > 0
+        predicted = np.empty(target.shape)
+        for part, matrix, offset in zip(parts, *_solved(others, ridge, origin), strict=True):
+            predicted[part] = source[part] @ matrix + offset
         error = float(weights[used] @ np.sum((target[used] - predicted[used]) ** 2, axis=1))
         if error < best_error:
             best, best_error, best_ridge = predicted, error, ridge
@@ -286,14 +282,36 @@ class RidgeMap:
 
 def ridge_map(source: Floats, target: Floats, weights: Floats, ridge: float) -> RidgeMap:
     """Weighted ridge regression; the ridge in parts of the total weight."""
+    origin = _origin(source[weights > 0], target[weights > 0])
+    return RidgeMap(*_solved(_moments(source, target, weights, origin), ridge, origin))
+
+
+def _origin(source: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """What moments are taken about: far from it they would lose digits."""
+    if not len(source):
+        return np.zeros(source.shape[1]), np.zeros(target.shape[1])
+    return rough_centre(source), rough_centre(target)
+
+
+def _moments(source: Floats, target: Floats, weights: Floats, origin: tuple[Floats, Floats]) -> Floats:
+    """``[1, x]' W [1, x, t]`` of source and target about an origin: all that a regression needs, and a sum."""
     used = weights > 0
-    w = weights[used, None]
-    total = max(float(w.sum()), 1e-12)
-    source_mean, target_mean = (w * source[used]).sum(axis=0) / total, (w * target[used]).sum(axis=0) / total
-    x, t = source[used] - source_mean, target[used] - target_mean
-    gram = (w * x).T @ x + ridge * total * np.eye(x.shape[1])
-    matrix = np.linalg.solve(gram, (w * x).T @ t)
-    return RidgeMap(matrix, target_mean - source_mean @ matrix)
+    left = np.column_stack([np.ones(int(used.sum())), source[used] - origin[0]])
+    moments: Floats = (weights[used, None] * left).T @ np.column_stack([left, target[used] - origin[1]])
+    return moments
+
+
+def _solved(moments: Floats, ridge: float, origin: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Matrix and offset of the regression with these moments, or of each one of a stack."""
+    n = moments.shape[-2] - 1
+    total = np.maximum(moments[..., :1, :1], 1e-12)
+    means = moments[..., :1, 1:] / total
+    of_source, of_target = means[..., :n], means[..., n:]
+    about_means = moments[..., 1:, 1:] - total * of_source.swapaxes(-1, -2) * means
+    gram = about_means[..., :n] + ridge * total * np.eye(n)
+    matrix = np.asarray(np.linalg.solve(gram, about_means[..., n:]), np.float64)
+    offset: Floats = origin[1] + of_target - (origin[0] + of_source) @ matrix
+    return matrix, offset[..., 0, :]
 
 
 def group_folds(groups: Integers, y: Floats, n_folds: int, rng: np.random.RandomState) -> Integers:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._compiled import compiled
+from pipeline.learners._robust import rough_centre
 
 _ROWS_AT_ONCE = 128
 """Rows of the distance matrix alive at any time; a block of them stays in the cache."""
@@ -40,12 +41,6 @@ def row_blocks(rows: DistanceRows) -> Iterator[tuple[int, Floats]]:
     """All rows, a block at a time, each with the number of its first row."""
     for start in range(0, rows.n_samples, _ROWS_AT_ONCE):
         yield start, rows.block(start, min(start + _ROWS_AT_ONCE, rows.n_samples))
-
-
-def rough_centre(X: Floats) -> Floats:
-    """Median of every few samples: near the bulk, whatever a few huge ones do, and cheap."""
-    centre: Floats = np.median(X[:: max(1, len(X) // 64)], axis=0)
-    return centre
 
 
 class EuclideanRows:

@@ -95,6 +95,8 @@ def _fitted(m: Floats, prior: float) -> _Mirror:
     ends = []
     for mirror in (few, many):
         for _ in range(_STEPS):
-            mirror = mirror.improved(m, prior)
+            before, mirror = mirror, mirror.improved(m, prior)
+            if mirror == before:
+                break
         ends.append(mirror)
     return max(ends, key=lambda mirror: mirror.log_posterior(m, prior))

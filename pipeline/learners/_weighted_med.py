@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pipeline.learners._arrays import Flags, Floats
+from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._compiled import compiled
 
 NEGLIGIBLE_WEIGHT = 1e-6
@@ -30,6 +30,8 @@ NEGLIGIBLE_WEIGHT = 1e-6
 
 OFFSET = -1
 """Index of the offset's coordinate in a pair."""
+_BLOCK = 64
+"""Samples whose best is found together before blocks are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,55 +154,6 @@ def _bound_is_zero(w_i: float, y_i: float, a_i: float, w_j: float, y_j: float, a
 
 
 @compiled
-def _steepest(slope: Floats, y: Floats, a: Floats, offset: float) -> tuple[int, float, float]:
-    """The coordinate that gains most by rising, its slope, and the least slope of those that may fall."""
-    top = bottom = offset
-    i = OFFSET
-    for m in range(len(y)):
-        g = slope[m]
-        if g > top and (y[m] > 0 or a[m] > 0.0):
-            top = g
-            i = m
-        if g < bottom and (y[m] < 0 or a[m] > 0.0):
-            bottom = g
-    return i, top, bottom
-
-
-@compiled
-def _partner(
-    i: int,
-    top: float,
-    kernel: NDArray[np.float32],
-    y: Floats,
-    a: Floats,
-    slope: Floats,
-    barrier: Floats,
-    amplitude: float,
-    offset: float,
-    offset_variance: float,
-) -> int:
-    """The coordinate that may fall and whose quadratic model with i gains most."""
-    j = OFFSET
-    best = -1.0
-    own = offset_variance
-    row = kernel[max(i, 0)]
-    link = 0.0
-    if i != OFFSET:
-        own = amplitude * row[i] + barrier[i]
-        link = 2.0 * amplitude
-        best = (top - offset) ** 2 / (own + offset_variance)
-    for m in range(len(y)):
-        drop = top - slope[m]
-        if drop > 0.0 and (y[m] < 0 or a[m] > 0.0):
-            bend = own + amplitude * kernel[m, m] - link * row[m] + barrier[m]
-            gain = drop * drop / max(bend, 1e-12)
-            if gain > best:
-                best = gain
-                j = m
-    return j
-
-
-@compiled
 def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
     """Curvature of the terms that are one sample's own."""
     room = box - a / weight
@@ -208,8 +161,99 @@ def _barrier(a: float, weight: float, ridge: float, box: float) -> float:
 
 
 @compiled
+def _limits(active: bool, y: float, a: float) -> tuple[float, float]:
+    """What is added to a slope that seeks to rise, and to fall: infinite where it may not, else 0."""
+    rising = 0.0 if active and (y > 0 or a > 0.0) else -np.inf
+    falling = 0.0 if active and (y < 0 or a > 0.0) else np.inf
+    return rising, falling
+
+
+@compiled
+def _larger(x: float, y: float) -> float:
+    """The larger of two numbers, without the branch that `max` is compiled to."""
+    return x if x > y else y
+
+
+@compiled
+def _place_of_largest(values: Floats, tops: Integers) -> int:
+    """The first place of the largest of values that are not negative; `OFFSET` if all are zero.
+
+    Numbers that are not negative have the order of their bits, and many integers are compared in one instruction.
+    """
+    bits = values.view(np.int64)
+    for block in range(len(tops)):
+        part, top = bits[block * _BLOCK : (block + 1) * _BLOCK], 0
+        for m in range(len(part)):
+            top = max(top, part[m])
+        tops[block] = top
+    best = int(np.argmax(tops))
+    if tops[best] == 0:
+        return OFFSET
+    m = best * _BLOCK
+    while bits[m] != tops[best]:
+        m += 1
+    return m
+
+
+@compiled
+def _follow(
+    slope: Floats,
+    row_i: NDArray[np.float32],
+    row_j: NDArray[np.float32],
+    rise_by: float,
+    fall_by: float,
+    offset: float,
+    rising: Floats,
+    rises: Floats,
+) -> None:
+    """Bring all slopes up to date after a step, and how far those that may rise exceed the offset's."""
+    for m in range(len(slope)):
+        slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+        rises[m] = _larger(slope[m] + rising[m] - offset, 0.0)
+
+
+@compiled
+def _pair_gains(
+    top: float,
+    own: float,
+    link: float,
+    row: NDArray[np.float32],
+    slope: Floats,
+    bend: Floats,
+    falling: Floats,
+    drops: Floats,
+    gains: Floats,
+) -> None:
+    """How far the slopes of those that may fall lie below the top, and what the quadratic model gains by each pair."""
+    for m in range(len(slope)):
+        drop = _larger(top - (slope[m] + falling[m]), 0.0)
+        gains[m] = drop * drop / _larger(own + bend[m] - link * row[m], 1e-12)
+        drops[m] = drop
+
+
+@compiled
+def _pair_curvature(
+    i: int, j: int, kernel: NDArray[np.float32], diagonal: Floats, amplitude: float, offset_variance: float
+) -> float:
+    curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
+    curvature += 0.0 if i == OFFSET else amplitude * diagonal[i]
+    curvature += 0.0 if j == OFFSET else amplitude * diagonal[j]
+    return max(curvature, 1e-12)
+
+
+@compiled
+def _sample(m: int, a: Floats, y: Floats, w: Floats, ridge: Floats) -> tuple[float, float, float, float]:
+    """Multiplier, sign, weight and ridge. The offset stands in with weight zero: it has no bound and no barrier."""
+    if m == OFFSET:
+        return 0.0, 1.0, 0.0, 0.0
+    return a[m], y[m], w[m], ridge[m]
+
+
+@compiled
 def _smo(
     kernel: NDArray[np.float32],
+    diagonal: Floats,
+    active: Flags,
     y: Floats,
     w: Floats,
     ridge: Floats,
@@ -221,50 +265,47 @@ def _smo(
     tolerance: float,
     max_steps: int,
 ) -> tuple[float, float, int]:
-    """Pairwise ascent in place on `a`; `slope` is y times the gradient, offset excluded.
+    """Pairwise ascent in place on `a`, of active samples; `slope` is y times the gradient, offset excluded.
 
     Returns (offset, remaining violation, steps).
     """
     n = len(y)
+    bend, rising, falling = np.empty(n), np.empty(n), np.empty(n)
+    rises, drops, gains = np.empty(n), np.empty(n), np.empty(n)
+    tops = np.empty((n + _BLOCK - 1) // _BLOCK, np.int64)
     total = 0.0
-    barrier = np.empty(n)
     for m in range(n):
         total += a[m] * y[m]
-        barrier[m] = _barrier(a[m], w[m], ridge[m], box)
+        bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
+        rising[m], falling[m] = _limits(active[m], y[m], a[m])
+    i = j = OFFSET
+    d = 0.0
     for step_number in range(max_steps):
         offset = offset_variance * total
-        i, top, bottom = _steepest(slope, y, a, offset)
-        if top - bottom <= tolerance:
-            return offset, top - bottom, step_number
-        j = _partner(i, top, kernel, y, a, slope, barrier, amplitude, offset, offset_variance)
-        # The offset stands in with weight zero: no bound, no barrier, and its own curvature.
-        a_i, y_i, w_i, ridge_i = 0.0, 1.0, 0.0, 0.0
-        a_j, y_j, w_j, ridge_j = 0.0, 1.0, 0.0, 0.0
-        fall = offset
-        curvature = offset_variance if i == OFFSET or j == OFFSET else -2.0 * amplitude * kernel[i, j]
-        if i != OFFSET:
-            a_i, y_i, w_i, ridge_i = a[i], y[i], w[i], ridge[i]
-            curvature += amplitude * kernel[i, i]
-        if j != OFFSET:
-            a_j, y_j, w_j, ridge_j = a[j], y[j], w[j], ridge[j]
-            curvature += amplitude * kernel[j, j]
-            fall = slope[j]
-        d = _pair_step(top - fall, max(curvature, 1e-12), a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
-        if i != OFFSET:
-            a[i] = max(a_i + y_i * d, 0.0)
-            slope[i] += _slope(y_i, a[i], w_i, ridge_i, box) - _slope(y_i, a_i, w_i, ridge_i, box)
-            barrier[i] = _barrier(a[i], w_i, ridge_i, box)
-            total += d
-        if j != OFFSET:
-            a[j] = max(a_j - y_j * d, 0.0)
-            slope[j] += _slope(y_j, a[j], w_j, ridge_j, box) - _slope(y_j, a_j, w_j, ridge_j, box)
-            barrier[j] = _barrier(a[j], w_j, ridge_j, box)
-            total -= d
-        rise_by = amplitude * d if i != OFFSET else 0.0
-        fall_by = amplitude * d if j != OFFSET else 0.0
-        row_i, row_j = kernel[max(i, 0)], kernel[max(j, 0)]
-        for m in range(n):
-            slope[m] -= rise_by * row_i[m] - fall_by * row_j[m]
+        rise_by, fall_by = 0.0 if i == OFFSET else amplitude * d, 0.0 if j == OFFSET else amplitude * d
+        _follow(slope, kernel[max(i, 0)], kernel[max(j, 0)], rise_by, fall_by, offset, rising, rises)
+        i = _place_of_largest(rises, tops)
+        top, own, link = (offset, offset_variance, 0.0) if i == OFFSET else (slope[i], bend[i], 2.0 * amplitude)
+        _pair_gains(top, own, link, kernel[max(i, 0)], slope, bend, falling, drops, gains)
+        j = _place_of_largest(drops, tops)
+        violation = max(0.0 if j == OFFSET else drops[j], top - offset)
+        if violation <= tolerance:
+            return offset, violation, step_number
+        j = _place_of_largest(gains, tops)
+        if i != OFFSET and (j == OFFSET or gains[j] <= (top - offset) ** 2 / (own + offset_variance)):
+            j = OFFSET
+        gap = top - (offset if j == OFFSET else slope[j])
+        curvature = _pair_curvature(i, j, kernel, diagonal, amplitude, offset_variance)
+        (a_i, y_i, w_i, ridge_i), (a_j, y_j, w_j, ridge_j) = _sample(i, a, y, w, ridge), _sample(j, a, y, w, ridge)
+        d = _pair_step(gap, curvature, a_i, a_j, y_i, y_j, w_i, w_j, ridge_i, ridge_j, box)
+        for m, step in ((i, d), (j, -d)):
+            if m != OFFSET:
+                before = _slope(y[m], a[m], w[m], ridge[m], box)
+                a[m] = max(a[m] + y[m] * step, 0.0)
+                slope[m] += _slope(y[m], a[m], w[m], ridge[m], box) - before
+                bend[m] = amplitude * diagonal[m] + _barrier(a[m], w[m], ridge[m], box)
+                rising[m], falling[m] = _limits(True, y[m], a[m])
+                total += step
     return offset_variance * total, np.inf, max_steps
 
 
@@ -296,9 +337,10 @@ def solve_dense(
     field = amplitude * combine_rows(kernel, a * y) if start is not None else np.zeros(len(y))
     ridge = problem.self_curvature / w
     slope = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - field
-    slope[~active] = -np.inf * y[~active]  # may neither rise nor fall
     offset, violation, n_steps = _smo(
         kernel,
+        np.diag(kernel).astype(np.float64),
+        active,
         y,
         w,
         ridge,
@@ -310,7 +352,7 @@ def solve_dense(
         tolerance,
         max_steps or max(100 * len(y), 400_000_000 // len(y)),
     )
-    decision = amplitude * combine_rows(kernel, a * y) + offset
+    decision = y * (1.0 - 1.0 / (box - a / w) - ridge * a) - slope + offset
     return _solution(problem, active, a, decision, offset, n_steps, bool(violation <= tolerance))
 
 

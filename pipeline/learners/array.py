@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from pipeline.threads import one_thread
 
 _WIDTHS = (0.125, 0.25, 0.5)  # of the kernel, in parts of one over the median squared distance
 _COSTS = (1.0, 3.0, 10.0)
+_GRID = tuple(product(_WIDTHS, _COSTS))
 _LABEL_MACHINES = ((0.125, 0.1), (0.125, 0.3), (0.125, 1.0))
 """Width and cost, one for each round of judging labels. The first is so smooth that it is little more than the mean of
 each class, which many wrong labels hardly move; the others sharpen it once the worst labels count less."""
@@ -288,8 +290,8 @@ def recording_margins(
     margins = np.full((len(sensors), int(groups.max()) + 1), np.nan)
     for s, sensor in enumerate(sensors):
         if sensor:
-            honest = sensor.cross_fitted(_balanced(label_right * delivered[:, s], sensor.y), folds, width, C)
-            margins[s] = _mean_margins(sensor.y * honest, delivered[:, s], groups)
+            fit = sensor.cross_fitted(_balanced(label_right * delivered[:, s], sensor.y), folds, width, C)
+            margins[s] = _mean_margins(sensor.y * fit.honest, delivered[:, s], groups)
     known = np.isfinite(margins)
     mean = np.where(known, margins, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     return mean, known.any(axis=0)
@@ -312,12 +314,11 @@ def fitted_machines(
     weights, tuning = _weighted(sensors, delivered, label_right, present, folds)
     discriminants: list[Discriminant | None] = [None] * len(sensors)
     out_of_fold = np.full(present.shape, np.nan)
-    for s, sensor in enumerate(sensors):
-        if sensor:
-            honest = sensor.cross_fitted(weights[:, s], folds, tuning.width, tuning.C)
-            found = sensor.discriminant(weights[:, s], posterior[:, s], honest, tuning.width, tuning.C)
+    for s, (sensor, fit) in enumerate(zip(sensors, tuning.fits, strict=True)):
+        if sensor and fit:
+            found = sensor.discriminant(weights[:, s], posterior[:, s], fit, tuning.width, tuning.C)
             discriminants[s] = found
-            out_of_fold[present[:, s], s] = found.log_odds(honest[present[:, s]])
+            out_of_fold[present[:, s], s] = found.log_odds(fit.honest[present[:, s]])
     return FittedMachines(discriminants, out_of_fold, tuning)
 
 
@@ -330,11 +331,10 @@ def _weighted(
     or silent segments often do a classifier no harm, and some of them still hold the scene.
     """
     posterior = label_right[:, None] * delivered
-    refusing = _tuned(sensors, posterior, posterior, folds)
     if (delivered[present] > 0.5).all():
-        return posterior, refusing
+        return posterior, _tuned(sensors, [posterior], posterior, folds)[0]
     all_present = label_right[:, None] * present
-    keeping = _tuned(sensors, all_present, posterior, folds)
+    refusing, keeping = _tuned(sensors, [posterior, all_present], posterior, folds)
     return (posterior, refusing) if refusing.loss <= keeping.loss else (all_present, keeping)
 
 
@@ -345,9 +345,17 @@ def fit_machine(
     sensor = SensorSamples.of(X, signs, weights, amplitude)
     if sensor is None:
         return None
-    found = _tuned([sensor], weights[:, None], weights[:, None], folds)
-    honest = sensor.cross_fitted(weights, folds, found.width, found.C)
-    return sensor.discriminant(weights, weights, honest, found.width, found.C)
+    (found,) = _tuned([sensor], [weights[:, None]], weights[:, None], folds)
+    (fit,) = found.fits
+    return None if fit is None else sensor.discriminant(weights, weights, fit, found.width, found.C)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFit:
+    """A machine trained on all segments, and what machines that did not see their fold decide of them."""
+
+    solution: MEDSolution
+    honest: Floats
 
 
 @dataclass(slots=True)
@@ -372,11 +380,12 @@ class SensorSamples:
         median = _median_distance(squared[np.ix_(believed, believed)])
         return cls(X, y, amplitude, squared, median) if median > 0 else None
 
-    def solve(
-        self, weights: Floats, width: float, C: float, start: Floats | None = None
-    ) -> tuple[MEDProblem, MEDSolution]:
+    def solve(self, weights: Floats, width: float, C: float, start: Floats | None = None) -> MEDSolution:
+        """Multipliers per unit of weight, and decisions, of the machine of a kernel width and a cost."""
         if self.gram is None or self.width != width:
-            self.width, self.gram = width, DenseGram(np.exp(-np.float32(width / self.median) * self.squared))
+            matrix = np.empty_like(self.squared) if self.gram is None else self.gram.matrix
+            np.multiply(self.squared, -np.float32(width / self.median), out=matrix)
+            self.width, self.gram = width, DenseGram(np.exp(matrix, out=matrix))
         box, amplitude = machine(C, self.amplitude)
         problem = MEDProblem(
             y=self.y,
@@ -386,25 +395,24 @@ class SensorSamples:
             box=box,
             offset_variance=_FLAT,
         )
-        return problem, self.gram.solve(problem, start=start, tolerance=1e-2)
+        return self.gram.solve(problem, start=start, tolerance=1e-2)
 
-    def cross_fitted(self, weights: Floats, folds: Integers, width: float, C: float) -> Floats:
-        """Decisions by classifiers that saw nothing of the fold; their search starts at the solution for all."""
-        start = self.solve(weights, width, C)[1].multipliers
+    def cross_fitted(self, weights: Floats, folds: Integers, width: float, C: float) -> CrossFit:
+        """Solve for all, and for all but each fold; the search of the latter starts at the solution for all."""
+        solution = self.solve(weights, width, C)
         honest = np.empty(len(self.y))
         for fold in np.unique(folds):
             away = folds == fold
-            honest[away] = self.solve(np.where(away, 0.0, weights), width, C, start)[1].decision[away]
-        return honest
+            honest[away] = self.solve(np.where(away, 0.0, weights), width, C, solution.multipliers).decision[away]
+        return CrossFit(solution, honest)
 
-    def discriminant(self, weights: Floats, nominal: Floats, honest: Floats, width: float, C: float) -> Discriminant:
+    def discriminant(self, weights: Floats, nominal: Floats, fit: CrossFit, width: float, C: float) -> Discriminant:
         """Trained with `weights`; calibrated on nominal segments by decisions of classifiers that had not seen them."""
-        slopes = fit_slopes(honest, self.y, nominal)
-        problem, solution = self.solve(weights, width, C)
-        coefficients = problem.amplitude * weights * solution.multipliers * self.y
+        slopes = fit_slopes(fit.honest, self.y, nominal)
+        coefficients = machine(C, self.amplitude)[1] * weights * fit.solution.multipliers * self.y
         used = np.flatnonzero(coefficients)
         kernel = Kernel("rbf", gamma=width / self.median)
-        return Discriminant(kernel, self.X[used], used, coefficients[used], solution.offset, slopes)
+        return Discriminant(kernel, self.X[used], used, coefficients[used], fit.solution.offset, slopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,27 +422,53 @@ class Tuning:
     width: float
     C: float
     loss: float
+    fits: tuple[CrossFit | None, ...]
+    """Of every sensor, None where too little is believed of it."""
 
 
-def _tuned(sensors: Sequence[SensorSamples | None], weights: Floats, nominal: Floats, folds: Integers) -> Tuning:
+def _tuned(
+    sensors: Sequence[SensorSamples | None], weightings: Sequence[Floats], nominal: Floats, folds: Integers
+) -> list[Tuning]:
+    """For each weighting of the segments in training, the best machine; in the loss they count by `nominal`."""
+    fits = [_on_grid(sensor, [w[:, s] for w in weightings], folds) for s, sensor in enumerate(sensors)]
+    return [
+        _best(sensors, [[row[n] for row in own] for own in fits], weights, nominal, folds)
+        for n, weights in enumerate(weightings)
+    ]
+
+
+def _on_grid(sensor: SensorSamples | None, weightings: Sequence[Floats], folds: Integers) -> list[list[CrossFit]]:
+    """For each machine and weighting. A kernel matrix serves all machines of its width before the next is made."""
+    if sensor is None:
+        return []
+    return [[sensor.cross_fitted(weights, folds, *setting) for weights in weightings] for setting in _GRID]
+
+
+def _best(
+    sensors: Sequence[SensorSamples | None],
+    fits: Sequence[Sequence[CrossFit]],
+    weights: Floats,
+    nominal: Floats,
+    folds: Integers,
+) -> Tuning:
     """Kernel width and cost with the least log loss of calibrated margins on left-out recordings, over all sensors.
 
-    Segments count by `weights` in training and by `nominal` in the loss. Accuracy is a noisier criterion, the hinge
-    loss falls with the size of the margins and so prefers the largest cost, and one pair for all sensors is better than
-    one each. Where left-out recordings are classified hardly better than by chance, as with very many wrong labels, all
-    machines have about the same loss, and the smoothest is used.
+    Accuracy is a noisier criterion, the hinge loss falls with the size of the margins and so prefers the largest cost,
+    and one pair for all sensors is better than one each. Where left-out recordings are classified hardly better than by
+    chance, as with very many wrong labels, all machines have about the same loss, and the smoothest is used.
     """
-    loss = np.zeros((len(_WIDTHS), len(_COSTS)))
+    loss = np.zeros(len(_GRID))
     for s, sensor in enumerate(sensors):
-        for i, width in enumerate(_WIDTHS if sensor else ()):
-            for j, C in enumerate(_COSTS):
-                assert sensor is not None
-                honest = sensor.cross_fitted(weights[:, s], folds, width, C)
-                loss[i, j] += _log_loss(honest, sensor.y, nominal[:, s])
-    if float(loss.min()) > _NEARLY_CHANCE * sum(sensor is not None for sensor in sensors):
-        return Tuning(*_LABEL_MACHINES[0], float(loss.min()))
-    best = int(loss.argmin())
-    return Tuning(_WIDTHS[best // len(_COSTS)], _COSTS[best % len(_COSTS)], float(loss.min()))
+        if sensor:
+            loss += [_log_loss(fit.honest, sensor.y, nominal[:, s]) for fit in fits[s]]
+    least, place = float(loss.min()), int(loss.argmin())
+    if least <= _NEARLY_CHANCE * sum(sensor is not None for sensor in sensors):
+        return Tuning(*_GRID[place], least, tuple(own[place] if own else None for own in fits))
+    smoothest = _LABEL_MACHINES[0]
+    found = [
+        sensor.cross_fitted(weights[:, s], folds, *smoothest) if sensor else None for s, sensor in enumerate(sensors)
+    ]
+    return Tuning(*smoothest, least, tuple(found))
 
 
 def _log_loss(honest: Floats, y: Floats, weights: Floats) -> float:
@@ -445,7 +479,7 @@ def _log_loss(honest: Floats, y: Floats, weights: Floats) -> float:
 
 def _median_distance(squared: NDArray[np.float32]) -> float:
     """Of all pairs, or of those that differ where most are equal, as a dead sensor's are; 0 if all are."""
-    pairs = squared[np.triu_indices(len(squared), 1)]
+    pairs = squared[~np.tri(len(squared), dtype=np.bool_)]
     return float(np.median(pairs)) or float(np.median(pairs[pairs > 0])) if pairs.any() else 0.0
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import mean_distances
-from pipeline.learners.nearest import NEAREST, Nearest
+from pipeline.learners.array_nearest import NEAREST, Nearest
 
 FEWEST_SEGMENTS = 20
 """Fewer segments with a weight above one half are no reference."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline.exact import on_grid
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
+from pipeline.learners.array_nearest import Nearest
 from pipeline.learners.array_reference import (
     FEWEST_SEGMENTS,
     Spread,
@@ -23,7 +24,6 @@ from pipeline.learners.array_reference import (
     p_value,
     queries_of,
 )
-from pipeline.learners.nearest import Nearest
 
 _REFUSED, _RAREST = 0.01, 4
 """A sensor whose p-value is no larger is not asked about others; nor one of the few lowest that there can be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from platform import python_version
 from typing import Any
@@ -174,7 +175,9 @@ def _combined(X: NDArray[np.float64], examples: Examples, learner: ArrayGEMMEDCl
     used = learner.delivered_ > 0.5
     X = np.nan_to_num(X)
     expectation = Expectation.learn(X, np.where(used, learner.delivered_, 0.0), learner.folds_)
-    completed = np.stack([expectation.complete(x, u).ravel() for x, u in zip(X, used, strict=True)])
+    completed = X.reshape(len(X), -1).copy()
+    for n in np.flatnonzero(~used.all(axis=1)):
+        completed[n] = expectation.complete(X[n], used[n]).ravel()
     weights = np.where(used.any(axis=1), learner.label_right_, 0.0)
     machine: Machine | None
     if len(examples.classes) == 2:
@@ -229,8 +232,7 @@ def _origin(examples: Examples, components: tuple[ArrayComponents, ArrayComponen
     """Of what and with what a model was made."""
     summary, timing = components
     return {
-        "versions": {"gemmed": __version__, "python": python_version()}
-        | {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")},
+        "versions": {"gemmed": __version__, "python": python_version()} | _versions(),
         "seed": seed,
         "components": {
             "kept": int(summary.axes.shape[1]),
@@ -241,6 +243,12 @@ def _origin(examples: Examples, components: tuple[ArrayComponents, ArrayComponen
         "segments": len(examples),
         "recordings": [note.as_dict() for note in examples.recordings],
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of the libraries a model was made with; finding them takes 20 ms, and they stay."""
+    return {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "numba")}
 
 
 def _refused_shares(posterior: NDArray[np.float64], present: NDArray[np.bool_]) -> list[float | None]:

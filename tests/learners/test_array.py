@@ -22,7 +22,7 @@ from pipeline.learners._consistency import (
     shuffle_groups,
 )
 from pipeline.learners._labels import _fitted, label_evidence
-from pipeline.learners.array import fit_machine, typical_sizes
+from pipeline.learners.array import SensorSamples, fit_machine, typical_sizes
 
 RECORDINGS, SEGMENTS, SENSORS, FEATURES = 40, 10, 3, 8
 
@@ -309,6 +309,32 @@ def test_no_recording_takes_part_in_its_own_prediction():
         target = X[:, 1] + change * away[:, None]
         found = predict_out_of_fold(X[:, 0], target, weights, folds)[0][away]
         assert min(np.abs(found - prediction).max() for prediction in expected) < 1e-12
+
+
+def test_a_huge_sample_leaves_no_rounding_errors_in_the_predictions_for_its_fold():
+    """Other folds are added up, not subtracted from all: what is learned from them is the same to many digits."""
+    X, y, groups = array()
+    folds = group_folds(groups, 2.0 * y - 1, 5, np.random.RandomState(0))
+    away, weights = folds == 1, np.ones(len(y))
+    X[np.flatnonzero(away)[0], :2] *= 1e6
+    found = predict_out_of_fold(X[:, 0], X[:, 1], weights, folds)[0][away]
+    expected = [ridge_map(X[~away, 0], X[~away, 1], weights[~away], ridge)(X[away, 0]) for ridge in (0.1, 1.0)]
+    assert min(np.abs(found / prediction - 1).max() for prediction in expected) < 1e-6
+
+
+def test_the_machine_that_is_kept_is_the_one_that_was_tuned():
+    """Fitted again with the width and the cost that were chosen, it is the same to the bit."""
+    X, y, groups = array()
+    signs, weights = 2.0 * y - 1, np.random.default_rng(2).random(len(y))
+    folds = group_folds(groups, signs, 5, np.random.RandomState(0))
+    kept, sensor = fit_machine(X[:, 0], signs, weights, folds), SensorSamples.of(X[:, 0], signs, weights, 0.3)
+    width = kept.kernel.gamma * sensor.median
+    again = [
+        sensor.discriminant(weights, weights, sensor.cross_fitted(weights, folds, width, C), width, C)
+        for C in (0.1, 1.0, 3.0, 10.0)
+    ]
+    assert [np.array_equal(one.coefficients, kept.coefficients) for one in again].count(True) == 1
+    assert [np.array_equal(one.slopes, kept.slopes) for one in again].count(True) == 1
 
 
 @given(st.lists(st.integers(2, 9), min_size=4, max_size=12), st.integers(0, 50))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.svm import SVC
 
-from pipeline.learners._weighted_med import MEDProblem, best_multiplier, solve_dense, solve_low_rank
+from pipeline.learners._weighted_med import (
+    OFFSET,
+    MEDProblem,
+    _place_of_largest,
+    best_multiplier,
+    solve_dense,
+    solve_low_rank,
+)
 
 
 def problem_of(n, seed, *, C=1.0, amplitude=0.3, offset_variance=0.3, curved=False):
@@ -60,6 +69,27 @@ def test_low_rank_and_dense_agree_at_full_rank(C):
     assert low.converged
     np.testing.assert_allclose(low.decision, dense.decision, atol=2e-3)
     assert low.offset == pytest.approx(dense.offset, abs=2e-3)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_decisions_are_those_of_the_multipliers(warm):
+    """They come from the last slopes of the search, of samples without weight, too."""
+    K, p = problem_of(150, 4)
+    p = replace(p, weights=np.where(np.arange(150) % 5 == 0, 0.0, p.weights))
+    start = np.random.default_rng(0).uniform(0, p.box * 0.9, 150) if warm else None
+    solution = solve_dense(K, p, start=start, tolerance=1e-3)
+    expected = p.amplitude * K.astype(float) @ (p.weights * solution.multipliers * p.y) + solution.offset
+    np.testing.assert_allclose(solution.decision, expected, atol=1e-10)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-300, 0.5, 1.0, np.nextafter(1.0, 2.0), 7.0, np.inf]), min_size=1, max_size=200)
+)
+def test_the_place_of_the_largest_is_the_first(values):
+    """As numpy finds it, and none if all are zero."""
+    tops = np.empty((len(values) + 63) // 64, np.int64)
+    found = _place_of_largest(np.array(values), tops)
+    assert found == (int(np.argmax(values)) if any(values) else OFFSET)
 
 
 def test_a_weight_is_a_number_of_copies():
