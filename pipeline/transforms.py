@@ -7,6 +7,7 @@ on the rows that are transformed with it.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def fast_length(n: int) -> int:
 
 
 def _n_rows(values: NDArray[Any]) -> int:
-    return int(np.prod(values.shape[:-1]))
+    return prod(values.shape[:-1])
 
 
 def _whole_registers(values: NDArray[Any], length: int | None = None) -> NDArray[Any]:
