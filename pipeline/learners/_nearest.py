@@ -20,7 +20,7 @@ def mean_of_nearest(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers
     NaN where there is none. The distances are those of the differences in double precision, however close the points.
     """
     means = np.empty(len(A))
-    # Rounding of the points, their squares, products and sums moves a coarse distance by no more of the squared lengths.
+    # Rounding moves a coarse distance by less than this share of both squared lengths, whatever the order of its sums.
     slack = (2 * A.shape[1] + 20) * _EPSILON
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is compared exactly
         coarse_A, coarse_B = A.astype(np.float32), B.astype(np.float32)
