@@ -20,8 +20,8 @@ def mean_of_nearest(A: Floats, groups_A: Integers, B: Floats, groups_B: Integers
     NaN where there is none. The distances are those of the differences in double precision, however close the points.
     """
     means = np.empty(len(A))
-    # Product, sum and squares of a coarse distance are rounded by at most that share of the squared lengths.
-    slack = (A.shape[1] + 10) * _EPSILON
+    # Rounding moves a coarse distance by less than this share of both squared lengths, whatever the order of its sums.
+    slack = (2 * A.shape[1] + 20) * _EPSILON
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is compared exactly
         coarse_A, coarse_B = A.astype(np.float32), B.astype(np.float32)
         squares_A, squares_B = (np.einsum("ij,ij->i", X, X) for X in (coarse_A, coarse_B))
