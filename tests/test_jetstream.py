@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import jetstream
 from pipeline.errors import LinkError, SettingsError
 from pipeline.jetstream import Access, Broker, Reader, Superseded
 from tests.conftest import eventually, free_port
@@ -200,6 +201,19 @@ def test_messages_that_come_one_by_one_need_no_request_each(broker, stream):
     assert [int(message.data) for message in found] == list(range(20))
     assert [message.pending for message in found] == [0] * 20
     assert len(requests) <= 20 // 5 + 1
+
+
+def test_a_request_that_took_too_long_is_made_again(broker, stream, monkeypatch):
+    """Of the same consumer, while a reader waits and between two of its waits."""
+    monkeypatch.setattr(jetstream, "_REQUEST_SECONDS", 0.2)
+    reader = broker.read(stream, f"{stream}.a", 1)
+    assert reader.take(most=5, seconds=0.7) == []
+    name = reader._consumer.name
+    for number in range(3):
+        assert reader.take(most=5, seconds=0.5) == []
+        numbered(broker, stream, range(number, number + 1))
+        assert taken(reader, 1) == [number]
+    assert reader._consumer.name == name
 
 
 def test_in_order_across_kills_of_the_broker(tmp_path):
