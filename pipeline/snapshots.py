@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pipeline import conditions, events
 from pipeline.errors import StateError
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"GEMMED"
 _HEAD = struct.Struct("<6sH32s")
 _MOST_BYTES = 1 << 28

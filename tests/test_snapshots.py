@@ -153,8 +153,8 @@ def test_damage_is_seen(place):
 
 
 def test_another_version_is_refused_by_name():
-    with pytest.raises(StateError, match="has version 2, this program reads 1"):
-        unpacked(sealed(None, version=2))
+    with pytest.raises(StateError, match="has version 1, this program reads 2"):
+        unpacked(sealed(None, version=1))
 
 
 @pytest.mark.parametrize(
