@@ -30,7 +30,7 @@ print(json.dumps([decided, sorted({name.split(".")[0] for name in sys.modules})]
 
 
 def test_deciding_loads_nothing_that_only_training_needs(model, unseen):
-    """Neither compilers nor tables nor scikit-learn stay in memory for months, and scipy only where ducc0 is missing."""
+    """Neither compilers nor tables nor scikit-learn stay for months, scipy only where ducc0 is missing."""
     command = [sys.executable, "-c", DECIDES, str(model), str(unseen)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     decided, loaded = json.loads(done.stdout)
