@@ -395,10 +395,10 @@ def test_a_replay_shows_passages_by_recording():
         [cell.strip() for cell in row.split("│")[1:-1]] for row in console.export_text().splitlines() if "│" in row
     ]
     assert cells == [
-        ["run-0001", "5.0-15.5", "human", "91 %", "112/min", "15 human, 5 no label"],
+        ["run-0001", "5.0-15.5", "human", "91 %", "112/min", "15 human, 5 nobody"],
         ["", "50.0-60.0", "human+animal", "95 %", "", ""],
-        ["run-0002*", "1.0-9.0", "human+animal", "95 %", "", "15 human, 5 no label"],
+        ["run-0002*", "1.0-9.0", "human+animal", "95 %", "", "15 human, 5 nobody"],
         ["", "30.0-35.0", "no label (too close to call)", "52 %", "", ""],
-        ["run-0003", "", "nobody", "", "", "15 human, 5 no label"],
-        ["run-0004", "", "not usable", "", "", "15 human, 5 no label"],
+        ["run-0003", "", "nobody", "", "", "15 human, 5 nobody"],
+        ["run-0004", "", "not usable", "", "", "15 human, 5 nobody"],
     ]
