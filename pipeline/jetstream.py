@@ -451,6 +451,8 @@ class Reader:
         self._next = start if isinstance(start, datetime) else max(1, start)
         self._consumer: _Consumer | None = None
         self._delivered = 0
+        self._missing: tuple[int, int] | None = None
+        """What was delivered and what had arrived, if these differed at the last check."""
         self._created: object = None
 
     def take(self, *, most: int, seconds: float) -> list[Message]:
@@ -505,18 +507,28 @@ class Reader:
             return None
 
     async def _check(self) -> None:
-        """Begin again if the broker has delivered what never arrived, or has forgotten us; ask again if it has that."""
+        """Begin again if the broker has delivered what never arrived, or has forgotten us; ask again if it has that.
+
+        What was delivered may overtake the answer or come behind it: only what is missing twice is lost.
+        """
         info, consumer = await self._info(), await self._opened()
-        if info is not None and info.delivered.consumer_seq != self._delivered + consumer.unread:
+        if info is None:
+            return
+        count = (info.delivered.consumer_seq, self._delivered + consumer.unread)
+        if count[0] == count[1]:
+            self._missing = None
+            if not info.num_waiting:
+                consumer.ask_again()
+        elif count == self._missing:
             await self._begin_again()
-        elif info is not None and not info.num_waiting:
-            consumer.ask_again()
+        else:
+            self._missing = count
 
     async def _begin_again(self) -> None:
         """From where the last one was: something is missing in what was delivered, or nobody delivers."""
         if self._consumer is not None:
             await self._consumer.close()
-        self._consumer = None
+        self._consumer = self._missing = None
 
     async def _opened(self) -> _Consumer:
         if self._consumer is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from pipeline import jetstream
 from pipeline.errors import LinkError, SettingsError
 from pipeline.jetstream import Access, Broker, Reader, Superseded
-from tests.conftest import eventually, free_port
+from tests.conftest import TIMEOUT, eventually, free_port
 from tests.fleet.broker import Certificates, Nats
 
 
@@ -213,6 +215,26 @@ def test_a_request_that_took_too_long_is_made_again(broker, stream, monkeypatch)
         assert reader.take(most=5, seconds=0.5) == []
         numbered(broker, stream, range(number, number + 1))
         assert taken(reader, 1) == [number]
+    assert reader._consumer.name == name
+
+
+def test_a_message_that_is_on_its_way_is_not_asked_for_again(broker, stream, monkeypatch):
+    """The broker counts it as delivered before it has arrived: the same consumer waits for it."""
+    arrive, let_through = jetstream._Consumer._take_in, threading.Event()
+
+    async def held_up(consumer, message):
+        await asyncio.to_thread(let_through.wait, TIMEOUT)
+        await arrive(consumer, message)
+
+    monkeypatch.setattr(jetstream._Consumer, "_take_in", held_up)
+    reader = broker.read(stream, f"{stream}.a", 1)
+    assert reader.take(most=5, seconds=0.1) == []
+    name = reader._consumer.name
+    numbered(broker, stream, range(1))
+    eventually(lambda: broker._run(reader._info()).delivered.consumer_seq == 1)
+    assert reader.take(most=5, seconds=0.1) == []
+    let_through.set()
+    assert taken(reader, 1) == [0]
     assert reader._consumer.name == name
 
 
