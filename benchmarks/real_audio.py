@@ -267,7 +267,7 @@ def false_alarms(plan: Plan, folder: Path, entries: list[Entry]) -> dict[str, Ra
         X, T = model.summary.transform(held.summary), model.timing.transform(held.timing)
         everyone = np.ones(N_SENSORS, np.bool_)
         for n, place in enumerate(held.recording.tolist()):
-            novelty = model.reference.measured(X[n], everyone)
+            (novelty,) = model.reference.measured(X[None, n], everyone[None])
             fault = model.screen.p_values(T[n], everyone, everyone, novelty).both
             known = model.reference.p_values(novelty)
             for alpha in FALSE_ALARM_RATES:

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from benchmarks.real_audio import N_SENSORS, RATE_HZ, SECONDS, cast_of, clip, recording_of
+from benchmarks.real_audio import GRID, N_SENSORS, RATE_HZ, SECONDS, cast_of, clip, false_alarms, recording_of
+from pipeline.reproduction.corpus import Entry, _path
+from pipeline.reproduction.footsteps import Plan
+from pipeline.views import N_COEFFICIENTS, Summary
 
 
 @pytest.fixture
@@ -79,3 +82,21 @@ def test_hooves_are_heard_only_with_an_animal(audio):
     noise = 10 * np.log10(power(alone, 3000) / power(alone, 200))
     assert (noise > -26).all()
     assert (noise < -18).all()
+
+
+def test_false_alarms_of_exchangeable_recordings_are_as_rare_as_alpha(tmp_path):
+    """Gaussian features, two classes far apart: p-values of recordings from the same sources as the training set."""
+    rng, n_segments = np.random.default_rng(0), 8
+    n_timing = 60
+    n_values = len(Summary(GRID, N_COEFFICIENTS).parts) + n_timing + GRID.window_frames * N_COEFFICIENTS
+    entries = [Entry(f"r{n:02d}", ("human", "human_animal")[n % 2], f"s{n // 2}") for n in range(48)]
+    for n, entry in enumerate(entries):
+        scene = rng.normal(size=(n_segments, 1, n_values)) + 2 * (n % 2)
+        np.savez(_path(tmp_path, entry), clean=scene + rng.normal(size=(n_segments, N_SENSORS, n_values)))
+    plan = Plan(24, 24, n_train=12, splits=1, cells=(), tables=False, seed=0)
+    found = false_alarms(plan, tmp_path, entries)
+    assert {kind.split(",")[0] for kind in found} == {
+        f"{what} at {alpha}" for what in ("sensor fault", "unknown sound") for alpha in ("0.01", "0.05")
+    }
+    for alpha in (0.01, 0.05):
+        assert found[f"sensor fault at {alpha}, by recording"].low <= alpha
