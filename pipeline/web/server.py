@@ -11,14 +11,14 @@ from contextlib import closing, suppress
 from threading import Thread
 from typing import Any
 
-from pipeline.errors import SettingsError
-from pipeline.service.address import changed_at, doubts, encryption, listening, load_certificate
-from pipeline.service.companion import Snapshot
-from pipeline.service.logs import log
-from pipeline.service.settings import Settings, Web
+from pipeline.config.schema import Settings, Web
+from pipeline.core.errors import SettingsError
+from pipeline.runtime.child_process import Snapshot
+from pipeline.runtime.endpoint import changed_at, doubts, encryption, listening, load_certificate
+from pipeline.runtime.logs import log
 from pipeline.web.app import create_app
-from pipeline.web.context import Context
-from pipeline.web.security import LONGEST_HEADERS
+from pipeline.web.dependencies import Context
+from pipeline.web.guard import LONGEST_HEADERS
 
 _GOODBYE_SECONDS = 1
 _RENEW_SECONDS = 2.0
@@ -44,7 +44,7 @@ async def _serve(
 ) -> None:
     import uvicorn
 
-    from pipeline.web.connections import Connection
+    from pipeline.web.slow_clients import Connection
 
     context = Context(settings)
     server = uvicorn.Server(
