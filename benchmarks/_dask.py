@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.replay import GRID, examples_of, write_recordings
-from pipeline.model.build import Choices
+from pipeline.core.choices import Choices
 from pipeline.reports.replay import Replay
 from pipeline.runtime.dask_pool import joined
 from pipeline.runtime.process_pool import Engine, LocalEngine

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks.report import finish, show
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, Decision, Mask, Numbers, RecordingStarted, Samples, Views
 from pipeline.core.framing import Grid
-from pipeline.model.build import Choices, deciding, hearing_settings, listening
+from pipeline.model.build import deciding, hearing_settings, listening
 from pipeline.model.metrics import ALPHAS, rate
 from pipeline.model.model import Model
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record

@@ -39,9 +39,10 @@ from benchmarks._dask import replay_overhead_ratio
 from benchmarks.daemon import RATE, SENSORS, SITE, learn, sound
 from benchmarks.report import finish, show
 from benchmarks.web import free_port
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.topology import Places
-from pipeline.model.build import Choices, warmed_chain
+from pipeline.model.build import warmed_chain
 from pipeline.model.model import Model
 from pipeline.transport.nats import Access, Broker, Message, Sent
 from pipeline.transport.wire import Parcel, packed

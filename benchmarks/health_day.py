@@ -22,11 +22,11 @@ from rich.progress import track
 from benchmarks.health_peers import PEERS, HalfSpaces, Watch, features_of, onsets
 from benchmarks.report import show
 from benchmarks.sizes import size_of
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, Evidence, FaultOpened, Numbers, RecordingStarted, Samples
 from pipeline.health.baseline import Usual, learn_usual
 from pipeline.health.measures import Measures
 from pipeline.health.sequential_tests import poisson_interval
-from pipeline.model.build import Choices
 from pipeline.runtime.process_pool import LocalEngine
 from pipeline.simulation import Site, draw_scene
 from pipeline.simulation.microphones import converted

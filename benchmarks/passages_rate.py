@@ -12,8 +12,8 @@ from benchmarks.passages_run import Floats, Sound, Trained, decide, say
 from benchmarks.passages_score import Figures, Scored, per_hour
 from benchmarks.passages_streams import plain
 from benchmarks.report import show
+from pipeline.core.choices import Choices
 from pipeline.learners.array_presence import ArrayPresence, fused, n_starts
-from pipeline.model.build import Choices
 from pipeline.simulation.day import Day
 from pipeline.simulation.scene import Site
 from pipeline.training.examples import NOBODY, Examples

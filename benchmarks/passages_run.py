@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks._streams import Stream
+from pipeline.core.choices import Choices
 from pipeline.core.events import (
     AnomalyJudged,
     Block,
@@ -28,7 +29,7 @@ from pipeline.core.events import (
     Samples,
     StateChanged,
 )
-from pipeline.model.build import Choices, passing, whole_chain
+from pipeline.model.build import passing, whole_chain
 from pipeline.model.model import Model
 from pipeline.runtime.process_pool import LocalEngine, progress_bar
 from pipeline.simulation.climate import PIECE_SECONDS

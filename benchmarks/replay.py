@@ -30,10 +30,11 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import SVC
 
 from benchmarks.report import finish, interleaved, show
+from pipeline.core.choices import Choices
 from pipeline.core.event_json import line
 from pipeline.core.framing import Grid
 from pipeline.core.segment_views import PAPER, TWO_VIEWS
-from pipeline.model.build import Choices, hearing_settings, whole_chain
+from pipeline.model.build import hearing_settings, whole_chain
 from pipeline.reports.replay import Replay
 from pipeline.simulation.dataset import Dataset
 from pipeline.simulation.scene import Site, record

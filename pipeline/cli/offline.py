@@ -357,7 +357,7 @@ def replay(
                 "recordings and --model are needed, or --verify RUN; for example: gemmed replay field --model model"
             )
         from pipeline.cli.commands.replay import run_replay
-        from pipeline.model.build import Choices, parsed_positions
+        from pipeline.core.choices import Choices, parsed_positions
         from pipeline.reports.what_if import changed
 
         choices = changed(
@@ -422,8 +422,8 @@ def health(
     """
     with errors_for_people(continues=False):
         from pipeline.cli.commands.health import run_health
+        from pipeline.core.choices import Choices
         from pipeline.daemon.console import plain_console
-        from pipeline.model.build import Choices
         from pipeline.reports.what_if import changed
 
         choices = Choices(alpha=alpha, alarms_per_day=alarms_per_day)

@@ -39,7 +39,7 @@ from pipeline.core.units import DURATION, RATE, SIZE
 from pipeline.transport.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from pipeline.model.build import Choices
+    from pipeline.core.choices import Choices
     from pipeline.transport.nats import Access
 
 TakesEffect: TypeAlias = Literal["now", "next recording", "restart"]
@@ -378,7 +378,7 @@ class Decisions(Table):
 
     def choices(self, mask: tuple[int, ...], positions: tuple[tuple[float, float], ...] = ()) -> Choices:
         """Those that a chain of stages is made with."""
-        from pipeline.model.build import Choices
+        from pipeline.core.choices import Choices
 
         return Choices(
             alpha=self.alpha,

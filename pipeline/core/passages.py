@@ -377,3 +377,8 @@ def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else round(value, _DIGITS)
+
+
+def probability_text(probability: float) -> str:
+    """Write a probability in percent; never 100 %, which would claim too much."""
+    return ">99 %" if probability > 0.99 else f"{100 * probability:.0f} %"

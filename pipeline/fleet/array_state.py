@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.checkpoint import packed, put, taken, unpacked
+from pipeline.core.choices import Choices
 from pipeline.core.errors import SourceError, StateError
 from pipeline.core.event_json import EventLines, line
 from pipeline.core.events import Block, Gap, ModelChanged, Notice, NoticeKind, RecordingStarted
@@ -29,7 +30,6 @@ from pipeline.fleet.lease import LeaseLost
 from pipeline.fleet.model_assignment import Wanted
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
-from pipeline.model.build import Choices
 from pipeline.model.hot_swap import Hearing, Switching
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow

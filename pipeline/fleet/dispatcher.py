@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import GemmedError, LinkError, SettingsError, UsageError
 from pipeline.fleet.array_state import Assignment
 from pipeline.fleet.config import RESERVED, ArrayOfFleet, Fleet
@@ -17,7 +18,6 @@ from pipeline.fleet.lease import Lease, LeaseLost, new_owner, owner_of
 from pipeline.fleet.model_cache import ModelStore, usual_cache
 from pipeline.fleet.worker import rest
 from pipeline.fleet.worker_pool import Crew, Task
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 from pipeline.runtime.logs import log
 from pipeline.transport.nats import Broker

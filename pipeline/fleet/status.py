@@ -15,12 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.core.label_names import shown_name
-from pipeline.core.passages import NO_LABEL
+from pipeline.core.passages import NO_LABEL, probability_text
 from pipeline.core.sensor_state import State
 from pipeline.daemon.console import COLOURS
 from pipeline.fleet.config import RESERVED, Fleet
 from pipeline.fleet.passages import last_passage
-from pipeline.reports.passage_tables import probability_text
 from pipeline.sources.reorder import arrays_in
 from pipeline.transport.nats import Broker
 

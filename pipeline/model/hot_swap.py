@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.core.blas_threads import one_thread
 from pipeline.core.checkpoint import Taken, restore, snapshot, value
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError, StateError
 from pipeline.core.events import (
     Authority,
@@ -22,7 +23,7 @@ from pipeline.core.events import (
 )
 from pipeline.core.framing import Grid
 from pipeline.core.sensor_state import Cause
-from pipeline.model.build import Choices, deciding, hearing, hearing_settings, passing, screening, states, voting
+from pipeline.model.build import deciding, hearing, hearing_settings, passing, screening, states, voting
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow
 from pipeline.stages import Chain, Doubting, Passages

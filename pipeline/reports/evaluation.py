@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.event_json import SCHEMA
-from pipeline.model.build import Choices
 from pipeline.model.metrics import Judged, LogOdds, Rate, by_class, fused_log_odds, rate, summary
 from pipeline.model.model import Model
 from pipeline.storage.decision_file import Event

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.event_json import EventLines
 from pipeline.core.events import Block, Cepstra, Decision, Numbers, Role, Samples, StateChanged, Views
 from pipeline.core.sensor_state import Cause
-from pipeline.model.build import Choices, listening, whole_chain
+from pipeline.model.build import listening, whole_chain
 from pipeline.model.model import Model, Refusal
 from pipeline.reports.deciding_values import SensorReasons, fault_in_words, known_in_words, reasons, sound_in_words
 from pipeline.reports.rhythm import Rhythm, rhythm

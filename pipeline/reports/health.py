@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress as ProgressBar
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import SourceError
 from pipeline.core.event_json import evidence_numbers
 from pipeline.core.events import (
@@ -35,7 +36,7 @@ from pipeline.core.runner import run
 from pipeline.core.sensor_state import Cause, Pattern, State
 from pipeline.health.baseline import Usual, learn_usual
 from pipeline.health.measures import MIDDLE, Measures
-from pipeline.model.build import Choices, loaded, whole_chain
+from pipeline.model.build import loaded, whole_chain
 from pipeline.runtime.process_pool import Engine
 from pipeline.sources.files import Recording, sound_seconds
 from pipeline.stages import Chain, Fingerprint, Health, Inspection, Labelling, Masking, Measuring

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.core.events import PassageEnd, Role
-from pipeline.core.passages import NO_LABEL, PassageRow
+from pipeline.core.passages import NO_LABEL, PassageRow, probability_text
 
 _ROLES = {Role.MASKED: "bad health", Role.ABSENT: "no data"}
 CSV_COLUMNS = (
@@ -126,11 +126,6 @@ def label_text(row: PassageRow) -> str:
     if row.label is None:
         return f"{NO_LABEL} ({row.reason})" if row.reason else NO_LABEL
     return row.label if row.probability is None else f"{row.label} {probability_text(row.probability)}"
-
-
-def probability_text(probability: float) -> str:
-    """Write a probability in percent; never 100 %, which would claim too much."""
-    return ">99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
 def cadence_text(row: PassageRow) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 from rich.progress import Progress as ProgressBar
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import SourceError
 from pipeline.core.event_json import SCHEMA, EventLines
 from pipeline.core.events import RecordingFinished, SourceTrouble
 from pipeline.core.runner import Progress, run
-from pipeline.model.build import Choices, loaded, passing, whole_chain
+from pipeline.model.build import loaded, passing, whole_chain
 from pipeline.model.model import Model
 from pipeline.runtime.process_pool import Engine
 from pipeline.sources.files import Listing, Recording, files_of, sound_identity, sound_seconds

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipeline.core.errors import StorageError
 from pipeline.core.label_names import shown_name
-from pipeline.core.passages import NO_LABEL
+from pipeline.core.passages import NO_LABEL, probability_text
 from pipeline.core.sensor_state import State
 from pipeline.daemon.console import COLOURS, TROUBLES, in_words, is_trouble
 from pipeline.daemon.readiness import (
@@ -27,7 +27,6 @@ from pipeline.daemon.readiness import (
     exit_code,
     reasons_not_ready,
 )
-from pipeline.reports.passage_tables import probability_text
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
 from pipeline.storage.presence_audit import audit_words, presence_audit, recent_passages

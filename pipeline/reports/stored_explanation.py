@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import NotFound
 from pipeline.core.event_json import rounded_numbers
 from pipeline.core.events import (
@@ -24,7 +25,7 @@ from pipeline.core.events import (
 )
 from pipeline.core.sensor_state import Cause
 from pipeline.learners.array_presence import fused
-from pipeline.model.build import Choices, listening
+from pipeline.model.build import listening
 from pipeline.model.model import Model
 from pipeline.reports.explanation import Explained
 from pipeline.stages import Chain, Classification, Presence, Projection, Screening

@@ -9,8 +9,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.core.choices import Choices
 from pipeline.daemon.console import plain_console
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 
 _WIDE = 200

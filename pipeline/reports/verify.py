@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from pipeline.core.choices import ARITHMETIC, Choices
 from pipeline.core.errors import GemmedError, UsageError
 from pipeline.core.event_json import EventLines
 from pipeline.core.events import Block, Gap, ModelChanged, NoticeKind, Paced, RecordingStarted, Tick, TrustChanged
 from pipeline.core.runner import Progress, run
-from pipeline.model.build import ARITHMETIC, Choices
 from pipeline.model.hot_swap import Hearing, Switching
 from pipeline.model.model import Model
 from pipeline.runtime.state_dir import StateDirectory

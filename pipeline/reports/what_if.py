@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.table import Table
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
-from pipeline.model.build import Choices
 
 Event = dict[str, Any]
 

@@ -13,8 +13,8 @@ from heapq import merge
 from itertools import islice
 
 from pipeline.core.label_names import shown_name
+from pipeline.core.passages import probability_text
 from pipeline.core.sensor_state import Cause, State
-from pipeline.reports.passage_tables import probability_text
 from pipeline.storage.journal import Journal, Row, Stored, utc
 from pipeline.storage.passage_history import Brief, History
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Decision, Span, Views
 from pipeline.core.framing import Grid
-from pipeline.model.build import Choices, deciding
+from pipeline.model.build import deciding
 from pipeline.model.metrics import OTHER_CLASS, Judged, against_first, fused_log_odds, known, summary
 from pipeline.model.model import HeldOut, Model
 from pipeline.runtime.process_pool import Engine

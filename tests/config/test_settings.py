@@ -35,9 +35,9 @@ from pipeline.config.schema import (
     read_settings,
     without_secrets,
 )
+from pipeline.core.choices import FUSIONS, Choices
 from pipeline.core.errors import SettingsError
 from pipeline.core.units import DURATION, RATE, SIZE
-from pipeline.model.build import FUSIONS, Choices
 from pipeline.simulation.footsteps import SURFACES
 from pipeline.sources._wav import SAMPLE_BYTES
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.choices import Choices
 from pipeline.fleet.array_state import is_notable
 from pipeline.fleet.topology import Places
-from pipeline.model.build import Choices
 from pipeline.reports.replay import Replay
 from pipeline.sources.files import find_recordings
 from pipeline.transport.nats import Access, Broker

@@ -9,12 +9,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.array_state import Assignment
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
 from pipeline.fleet.worker_pool import Outcome, outcome_of
-from pipeline.model.build import Choices
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.transport.nats import Broker
 from pipeline.transport.wire import Parcel, packed

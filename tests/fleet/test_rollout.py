@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.event_json import EventLines, line
 from pipeline.core.events import Block, ModelChanged, RecordingStarted
@@ -33,7 +34,6 @@ from pipeline.fleet.rollout import (
     show_rollout,
 )
 from pipeline.fleet.worker import HANDED_OVER, STOPPED
-from pipeline.model.build import Choices
 from pipeline.model.hot_swap import Hearing, Switching
 from pipeline.model.model import Model
 from pipeline.transport.wire import Parcel

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, RecordingEnded, RecordingStarted, SourceTrouble
 from pipeline.fleet.array_state import Assignment, Work, taken_up
 from pipeline.fleet.lease import LeaseLost
@@ -16,7 +17,6 @@ from pipeline.fleet.model_assignment import Wanted
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
 from pipeline.fleet.worker import _Hosting
-from pipeline.model.build import Choices
 from pipeline.sources.reorder import Sorting, portions, sorted_facts
 from pipeline.transport.nats import Broker, Message
 from pipeline.transport.wire import Parcel, packed

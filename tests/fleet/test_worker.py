@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import NotFound
 from pipeline.core.events import Block, Notice, NoticeKind, RecordingEnded, RecordingStarted
 from pipeline.fleet import worker as hosting
@@ -17,7 +18,6 @@ from pipeline.fleet.model_assignment import Wanted
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.purge import forget
 from pipeline.fleet.worker import HANDED_OVER, STOPPED
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 from pipeline.transport.wire import VERSION, Parcel, packed
 from tests.conftest import eventually

@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 
+from pipeline.core.choices import Choices
 from pipeline.core.fourier import LIBRARY
-from pipeline.model.build import Choices, warmed_chain, whole_chain
+from pipeline.model.build import warmed_chain, whole_chain
 from pipeline.model.model import Model
 from pipeline.sources.files import FileSource, find_recordings
 from tests.arrays import ALPHA
@@ -19,7 +20,8 @@ DECIDES = """
 import json, sys
 from pathlib import Path
 from pipeline.core.events import Decision
-from pipeline.model.build import Choices, loaded, whole_chain
+from pipeline.core.choices import Choices
+from pipeline.model.build import loaded, whole_chain
 from pipeline.sources.files import FileSource, find_recordings
 
 chain = whole_chain(loaded(Path(sys.argv[1])), Choices())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.checkpoint import restore, snapshot
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError, StateError
 from pipeline.core.event_json import EventLines
 from pipeline.core.events import (
@@ -28,7 +29,7 @@ from pipeline.core.events import (
     TrustChanged,
 )
 from pipeline.core.sensor_state import Cause, State
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.hot_swap import Hearing, Switching
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow

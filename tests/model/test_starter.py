@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.core.choices import Choices
 from pipeline.core.events import (
     Block,
     Decision,
@@ -17,7 +18,7 @@ from pipeline.core.events import (
     PresenceAudited,
     RecordingStarted,
 )
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.hot_swap import Hearing, Switching
 from pipeline.model.model import Model
 from pipeline.model.starter import STARTER, is_starter, starter_model

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Block, Cepstra, Role, Screened, Views
 from pipeline.core.framing import Grid
 from pipeline.core.segment_views import Summary
-from pipeline.model.build import Choices, hearing_settings, listening
+from pipeline.model.build import hearing_settings, listening
 from pipeline.model.model import Model
 from pipeline.reports.deciding_values import (
     LARGEST,

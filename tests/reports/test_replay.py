@@ -15,9 +15,10 @@ import pytest
 import soundfile
 from rich.console import Console
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Decision
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.model import Model
 from pipeline.model.starter import STARTER
 from pipeline.reports.replay import Replay, replay

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import ModelError
 from pipeline.core.events import Decision
 from pipeline.model.archive import read_archive, write_archive
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.model import Model
 from pipeline.reports.evaluation_figure import write_evaluation_figure
 from pipeline.retraining.example_store import ExampleStore

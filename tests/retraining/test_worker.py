@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import SettingsError, UsageError
 from pipeline.core.events import Block, Decision, RecordingStarted, Role
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.model import Model, Refusal
 from pipeline.model.starter import STARTER
 from pipeline.retraining.registry import Origin, Registry, Status

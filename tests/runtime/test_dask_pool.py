@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import pytest
 from rich.console import Console
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import LinkError, UsageError
 from pipeline.experiments.corpus import SimulatedSubjects, features_of
 from pipeline.experiments.ring import quick_plan, run_task
 from pipeline.experiments.run import measured
-from pipeline.model.build import Choices
 from pipeline.reports.replay import Replay, replay
 from pipeline.runtime import dask_pool as dask_engine
 from pipeline.runtime.dask_pool import DaskEngine, Tls, checked_scheduler, checked_tls, connect, joined

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from pipeline.core.choices import Choices
 from pipeline.core.events import Block, PassageEnded, RecordingStarted
-from pipeline.model.build import Choices, whole_chain
+from pipeline.model.build import whole_chain
 from pipeline.model.model import Model
 from pipeline.retraining.job import Job
 from pipeline.retraining.registry import Registry

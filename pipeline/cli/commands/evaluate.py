@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.core.atomic_write import write_whole
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 from pipeline.reports.evaluation import collect, evaluation
 from pipeline.reports.evaluation_figure import write_evaluation_figure

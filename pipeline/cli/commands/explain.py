@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Role
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 from pipeline.reports.deciding_values import NO_SUMMARY, NO_VALUE, SensorReasons, has_summary, written
 from pipeline.reports.explanation import Explained, Place, explain, refused

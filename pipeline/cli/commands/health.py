@@ -14,10 +14,10 @@ from rich.text import Text
 
 from pipeline import __version__
 from pipeline.core.atomic_write import write_whole
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.sensor_state import Cause, State
 from pipeline.health.sequential_tests import SECONDS_PER_DAY, poisson_interval
-from pipeline.model.build import Choices
 from pipeline.model.model import Model
 from pipeline.reports.health import Examination, RecordingHealth, examine, what_is_usual
 from pipeline.reports.health_page.page import report_html

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import UsageError
 from pipeline.core.passages import passages_of
-from pipeline.model.build import Choices
 from pipeline.reports.passage_tables import counts_text, replay_table
 from pipeline.reports.replay import Replay
 from pipeline.reports.replay import replay as replay_into

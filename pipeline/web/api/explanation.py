@@ -10,8 +10,9 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from pipeline.core.choices import Choices
 from pipeline.core.errors import GemmedError, NotFound, UsageError
-from pipeline.model.build import Choices, loaded
+from pipeline.model.build import loaded
 from pipeline.model.metrics import fused_log_odds
 from pipeline.model.model import Model
 from pipeline.reports.deciding_values import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
