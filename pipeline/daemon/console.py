@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from pipeline.core.passages import probability_text
 from pipeline.core.sensor_state import State
 
 COLOURS = {State.GOOD: "green", State.DEGRADED: "yellow", State.BAD: "red", State.OFF: "dim", State.UNKNOWN: "dim"}
@@ -70,7 +71,7 @@ class ConsoleView:
             return
         self._told = label
         weights = " ".join(f"{weight:.2f}" for weight in event["weights"])
-        sure = "" if event["probability"] is None else f" {event['probability']:.0%}"
+        sure = "" if event["probability"] is None else f" {probability_text(event['probability'])}"
         why = f" ({event['reason']})" if event["label"] is None else ""
         self._line(event, f"{label}{sure}{why}, weights {weights}", "bold")
 
@@ -82,7 +83,7 @@ class ConsoleView:
 def passage_in_words(event: dict[str, Any]) -> str:
     """Say who passes, or passed, with what is known of it."""
     label = event["label"] or f"no label ({event['reason']})"
-    sure = "" if event["probability"] is None else f" {event['probability']:.0%}"
+    sure = "" if event["probability"] is None else f" {probability_text(event['probability'])}"
     if event["type"] == "passage_started":
         return f"somebody is there: {label}{sure}"
     cadence = event["cadence_per_minute"]
