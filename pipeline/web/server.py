@@ -6,10 +6,10 @@ import asyncio
 import signal
 import socket
 import ssl
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterable
+from contextlib import closing, contextmanager, suppress
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.schema import Settings, Web
 from pipeline.core.errors import SettingsError
@@ -19,6 +19,9 @@ from pipeline.runtime.logs import log
 from pipeline.web.app import create_app
 from pipeline.web.dependencies import Context
 from pipeline.web.guard import LONGEST_HEADERS
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _GOODBYE_SECONDS = 1
 _RENEW_SECONDS = 2.0
@@ -47,7 +50,7 @@ async def _serve(
     from pipeline.web.slow_clients import Connection
 
     context = Context(settings)
-    server = uvicorn.Server(
+    server = _server(
         uvicorn.Config(
             create_app(context),
             http=Connection,
@@ -85,13 +88,24 @@ async def _serve(
     tasks[0].add_done_callback(lambda _: end())
     if encrypted is not None:
         tasks.append(asyncio.create_task(_renewing(encrypted, settings.web)))
-    # Not `serve`, which would take over the signals of a process that ends with the daemon.
-    await server._serve(sockets=[listener])
+    await server.serve(sockets=[listener])
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(ended, Exception):
             raise ended
+
+
+def _server(config: uvicorn.Config) -> uvicorn.Server:
+    """Return a server that leaves the signals to this process, which ends with the daemon."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
+    return Server(config)
 
 
 async def _renewing(encrypted: ssl.SSLContext, web: Web) -> None:
