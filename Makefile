@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # Half of what tests do is wait: for daemons, brokers and browsers that they start.
 WORKERS ?= $(shell expr 5 \* $$(nproc) / 2)
 # For the inner loop: what computes, without the longest.
-FAST := tests/health tests/learners tests/sinks tests/stages tests/training tests/test_architecture.py tests/test_wire.py
+FAST := tests/core tests/health tests/learners tests/model tests/stages tests/storage tests/training tests/test_architecture.py tests/transport/test_wire.py
 LONG := learners/test_array.py learners/test_contract.py learners/test_gem_med_exact.py health/test_fault_matrix.py
 # Some machines forbid compiled files; hundreds of processes would each compile everything again.
 export PYTHONDONTWRITEBYTECODE :=

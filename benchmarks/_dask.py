@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.replay import GRID, examples_of, write_recordings
-from pipeline.dask_engine import joined
-from pipeline.service.assembly import Choices
-from pipeline.service.replay import Replay
+from pipeline.core.choices import Choices
+from pipeline.reports.replay import Replay
+from pipeline.runtime.dask_pool import joined
+from pipeline.runtime.process_pool import Engine, LocalEngine
 from pipeline.sources.files import Recording, find_recordings
-from pipeline.training.learn import learn
-from pipeline.workers import Engine, LocalEngine
+from pipeline.training.fit import learn
 
 
 def replay_overhead_ratio(*, n_recordings: int = 24, repeats: int = 3) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.real_audio import N_SENSORS, RATE_HZ, Clips, Floats, clip, clips_of
-from pipeline.events import Samples
+from pipeline.core.events import Samples
 
 BACKGROUNDS = ("rain", "wind", "chirping_birds", "crickets", "sea_waves", "0ad_ambient")
 DISTRACTORS = (

@@ -51,7 +51,16 @@ def learn(state: Path, site: dict[str, Any], *, background: bool = False) -> sub
     state.mkdir(parents=True, exist_ok=True)
     job = state / "job.json"
     job.write_text(json.dumps({"simulated": site}))
-    command = [sys.executable, "-m", "pipeline.service.retrain", "--state", str(state), "--job", str(job), "--starter"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.retraining.worker",
+        "--state",
+        str(state),
+        "--job",
+        str(job),
+        "--starter",
+    ]
     command += ["--background"] if background else []
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 

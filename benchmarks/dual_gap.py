@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.experiments.ring import MACHINES, Ring
 from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget
 from pipeline.learners._geometry import Neighbourhoods, measure
 from pipeline.learners._gibbs import Ascent, Chains, SampledDual, average_of_stretch
 from pipeline.learners._kernels import Gram
 from pipeline.learners._mean_field import solve_mean_field
-from pipeline.reproduction.ring import MACHINES, Ring
 
 Floats = NDArray[np.float64]
 

@@ -23,9 +23,12 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks.report import finish, show
-from pipeline.events import Block, Decision, Mask, Numbers, RecordingStarted, Samples, Views
-from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, deciding, hearing_settings, listening
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, Decision, Mask, Numbers, RecordingStarted, Samples, Views
+from pipeline.core.framing import Grid
+from pipeline.model.build import deciding, hearing_settings, listening
+from pipeline.model.metrics import ALPHAS, rate
+from pipeline.model.model import Model
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
 from pipeline.simulation.faults import afflict
 from pipeline.simulation.microphones import converted
@@ -33,9 +36,7 @@ from pipeline.simulation.propagation import Floats
 from pipeline.simulation.scene import drawn_label
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples, RecordingNote, views_of
-from pipeline.training.learn import learn
-from pipeline.training.metrics import ALPHAS, rate
-from pipeline.training.model import Model
+from pipeline.training.fit import learn
 
 SENSORS = 4
 GRID = Grid(rate_hz=16_000)

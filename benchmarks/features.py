@@ -22,12 +22,12 @@ from rich.progress import track
 from scipy.fft import rfft
 
 from benchmarks.report import finish, interleaved, show
-from pipeline.events import Block, Samples, Segment
-from pipeline.grid import Grid
-from pipeline.protocols import Stage
+from pipeline.core.events import Block, Samples, Segment
+from pipeline.core.framing import Grid
+from pipeline.core.protocols import Stage
+from pipeline.core.segment_views import N_COEFFICIENTS, TWO_VIEWS
 from pipeline.stages import Chain, Mfcc, Viewing, Windowing
 from pipeline.stages.features import Cepstrum
-from pipeline.views import N_COEFFICIENTS, TWO_VIEWS
 
 RATE_HZ, SENSORS = 16_000, 4
 

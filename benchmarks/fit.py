@@ -18,8 +18,8 @@ from sklearn.svm import SVC
 
 from benchmarks.dual_gap import Arena, point_of
 from benchmarks.report import finish, interleaved, show
+from pipeline.experiments.ring import draw
 from pipeline.learners import GEMDetector, GEMMEDClassifier
-from pipeline.reproduction.ring import draw
 
 Floats = NDArray[np.float64]
 

@@ -39,12 +39,13 @@ from benchmarks._dask import replay_overhead_ratio
 from benchmarks.daemon import RATE, SENSORS, SITE, learn, sound
 from benchmarks.report import finish, show
 from benchmarks.web import free_port
-from pipeline.events import Block, RecordingEnded, RecordingStarted
-from pipeline.fleet.places import Places
-from pipeline.jetstream import Access, Broker, Message, Sent
-from pipeline.service.assembly import Choices, warmed_chain
-from pipeline.training.model import Model
-from pipeline.wire import Parcel, packed
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, RecordingEnded, RecordingStarted
+from pipeline.fleet.topology import Places
+from pipeline.model.build import warmed_chain
+from pipeline.model.model import Model
+from pipeline.transport.nats import Access, Broker, Message, Sent
+from pipeline.transport.wire import Parcel, packed
 
 BLOCK = RATE // 2
 _MESSAGE_BYTES, _MESSAGES = 35_000, 6_000

@@ -29,15 +29,15 @@ from benchmarks.health_day import show_day
 from benchmarks.health_peers import PEERS, Watch, features_of, onsets
 from benchmarks.health_real import show_real
 from benchmarks.report import finish, show
-from pipeline.conditions import Cause
-from pipeline.events import Block, Evidence, FaultClosed, FaultOpened, Mask, RecordingStarted, Samples
+from pipeline.core.events import Block, Evidence, FaultClosed, FaultOpened, Mask, RecordingStarted, Samples
+from pipeline.core.sensor_state import Cause
+from pipeline.health.baseline import Usual, learn_usual
 from pipeline.health.measures import Measures
-from pipeline.health.usual import Usual, learn_usual
+from pipeline.model.metrics import Rate, rate
+from pipeline.runtime.process_pool import LocalEngine
 from pipeline.simulation import FAULTS, Episode, FaultPlan, Recording, Scene, Site, draw_scene, record
 from pipeline.simulation.scene import drawn_label
 from pipeline.stages import Chain, Health, Inspection, Measuring
-from pipeline.training.metrics import Rate, rate
-from pipeline.workers import LocalEngine
 
 EXPECTED: dict[str, frozenset[Cause]] = {
     "dead": frozenset({Cause.FLAT, Cause.SILENT}),

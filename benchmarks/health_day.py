@@ -22,17 +22,17 @@ from rich.progress import track
 from benchmarks.health_peers import PEERS, HalfSpaces, Watch, features_of, onsets
 from benchmarks.report import show
 from benchmarks.sizes import size_of
-from pipeline.events import Block, Evidence, FaultOpened, Numbers, RecordingStarted, Samples
-from pipeline.health.alarms import poisson_interval
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, Evidence, FaultOpened, Numbers, RecordingStarted, Samples
+from pipeline.health.baseline import Usual, learn_usual
 from pipeline.health.measures import Measures
-from pipeline.health.usual import Usual, learn_usual
-from pipeline.service.assembly import Choices
+from pipeline.health.sequential_tests import poisson_interval
+from pipeline.runtime.process_pool import LocalEngine
 from pipeline.simulation import Site, draw_scene
 from pipeline.simulation.microphones import converted
 from pipeline.simulation.scene import drawn_label
 from pipeline.simulation.weather import Weather
 from pipeline.stages import Chain, Health, Inspection, Measuring
-from pipeline.workers import LocalEngine
 
 RATE_HZ, SENSORS = 2000, 4
 SCENE_SECONDS, FADE_SECONDS, SCENES_PER_HOUR = 240, 0.1, 15

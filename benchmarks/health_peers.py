@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.neighbors import LocalOutlierFactor
 
-from pipeline.events import Mask, Numbers
+from pipeline.core.events import Mask, Numbers
 from pipeline.health.measures import Measures
 
 CONFIRM_SECONDS = 2

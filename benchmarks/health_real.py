@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.health_peers import HalfSpaces, OutlierFactor, Peer, confirmed, onsets
 from benchmarks.report import show
-from pipeline.events import Mask, Numbers
-from pipeline.health.alarms import Cusum, combined, threshold
+from pipeline.core.events import Mask, Numbers
+from pipeline.health.sequential_tests import Cusum, combined, threshold
 from pipeline.learners import GEMDetector
 
 MOTES, BEARINGS = "wsn_singlehop_4motes/data.csv", "ims_bearing_features/ims_test2.npz"

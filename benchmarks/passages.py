@@ -39,7 +39,7 @@ from benchmarks.passages_score import Figures
 from benchmarks.passages_streams import PER_DAY, heard_at_rates, measure_real, measure_time, measure_unknown
 from benchmarks.passages_stress import measure_cost, measure_gain, measure_noise
 from benchmarks.report import finish
-from pipeline.training.model import Model
+from pipeline.model.model import Model
 
 PARTS = ("day", "real", "time", "noise", "gain", "rate", "cadence", "unknown", "cost")
 NEED_AUDIO = ("real", "time", "gain", "cadence", "unknown")

@@ -17,9 +17,9 @@ from benchmarks.passages_streams import percent
 from benchmarks.passages_stress import converted
 from benchmarks.real_audio import clip
 from benchmarks.report import show
-from pipeline.events import Block, RecordingStarted, Samples, Views
-from pipeline.grid import Grid
-from pipeline.service.assembly import hearing_settings, listening
+from pipeline.core.events import Block, RecordingStarted, Samples, Views
+from pipeline.core.framing import Grid
+from pipeline.model.build import hearing_settings, listening
 from pipeline.stages import Chain
 from pipeline.stages.cadence import CONFIDENT, Cadence, cadence
 

@@ -17,9 +17,9 @@ from scipy.signal import butter, sosfilt
 from benchmarks.health_peers import HalfSpaces
 from benchmarks.passages_run import N_SENSORS, RATE_HZ, Floats, Found, Heard, Sound, Trained, say
 from benchmarks.passages_score import Figures, Scored, detector_figures, segment_auc
-from pipeline.events import Samples
+from pipeline.core.events import Samples
+from pipeline.core.passages import QUIET_SECONDS
 from pipeline.learners.array_presence import SEGMENTS_LOOKED_AT, SEGMENTS_NEEDED
-from pipeline.passages import QUIET_SECONDS
 from pipeline.stages.passages import LONGEST_SECONDS
 from pipeline.training.examples import NOBODY
 

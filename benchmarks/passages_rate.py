@@ -12,13 +12,13 @@ from benchmarks.passages_run import Floats, Sound, Trained, decide, say
 from benchmarks.passages_score import Figures, Scored, per_hour
 from benchmarks.passages_streams import plain
 from benchmarks.report import show
+from pipeline.core.choices import Choices
 from pipeline.learners.array_presence import ArrayPresence, fused, n_starts
-from pipeline.service.assembly import Choices
 from pipeline.simulation.day import Day
 from pipeline.simulation.scene import Site
 from pipeline.training.examples import NOBODY, Examples
-from pipeline.training.learn import learn_presence
-from pipeline.training.passages import recording_of
+from pipeline.training.fit import learn_presence
+from pipeline.training.labeled_spans import recording_of
 
 RATES_PER_DAY = (2.0, 12.0, 24.0, 48.0, 96.0)
 GUARANTEED_AT_PER_DAY = 24.0

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks._streams import Stream
-from pipeline.events import (
+from pipeline.core.choices import Choices
+from pipeline.core.events import (
     AnomalyJudged,
     Block,
     Decision,
@@ -28,16 +29,16 @@ from pipeline.events import (
     Samples,
     StateChanged,
 )
-from pipeline.service.assembly import Choices, passing, whole_chain
-from pipeline.service.train import Plan, learned, listen
+from pipeline.model.build import passing, whole_chain
+from pipeline.model.model import Model
+from pipeline.runtime.process_pool import LocalEngine, progress_bar
 from pipeline.simulation.climate import PIECE_SECONDS
 from pipeline.simulation.day import Day, PassageTruth
 from pipeline.sources.files import find_recordings
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples
 from pipeline.training.labels import read_labels
-from pipeline.training.model import Model
-from pipeline.workers import LocalEngine, progress_bar
+from pipeline.training.offline import Plan, learned, listen
 
 RATE_HZ, N_SENSORS = 16_000, 4
 NOBODY = "nobody"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.passages_run import Floats, Found, Happening, Heard, Sound, Stretch
-from pipeline.training.metrics import rate
+from pipeline.model.metrics import rate
 from pipeline.training.passage_metrics import (
     LEAST_IOU,
     NEAR_SECONDS,

@@ -19,7 +19,7 @@ from benchmarks.passages_score import (
     product_figures,
 )
 from benchmarks.report import show
-from pipeline.service.assembly import Choices
+from pipeline.core.choices import Choices
 from pipeline.training.passage_metrics import LEAST_IOU, Span, overlap
 
 PER_DAY = 24.0

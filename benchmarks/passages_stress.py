@@ -15,10 +15,11 @@ from benchmarks.passages_run import N_SENSORS, RATE_HZ, Floats, Heard, Sound, de
 from benchmarks.passages_score import LOUD_DB, Figures, Scored, inside_any, share
 from benchmarks.passages_streams import percent
 from benchmarks.report import show
-from pipeline.events import Block, RecordingStarted, Samples
-from pipeline.service.assembly import Choices, whole_chain
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, RecordingStarted, Samples
+from pipeline.model.build import whole_chain
+from pipeline.model.model import Model
 from pipeline.stages import Background, Chain
-from pipeline.training.model import Model
 from pipeline.training.passage_metrics import Span as SecondsSpan
 from pipeline.training.passage_metrics import common_seconds, total_seconds, union
 

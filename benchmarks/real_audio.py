@@ -32,19 +32,19 @@ from rich.console import Console
 from scipy.signal import resample_poly
 
 from benchmarks.report import finish, show
-from pipeline.grid import Grid
-from pipeline.reproduction.corpus import Entry, features_of, loaded, split, view_slices
-from pipeline.reproduction.footsteps import Plan, full_plan, quick_plan
-from pipeline.reproduction.footsteps_report import FootstepResults
-from pipeline.reproduction.footsteps_run import run_footsteps, summary
-from pipeline.reproduction.methods import JOINT, JOINT_PAPER
-from pipeline.reproduction.tables import Mean
-from pipeline.service.assembly import hearing_settings
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS
+from pipeline.experiments.corpus import Entry, features_of, loaded, split, view_slices
+from pipeline.experiments.footsteps import Plan, full_plan, quick_plan
+from pipeline.experiments.footsteps_report import FootstepResults
+from pipeline.experiments.footsteps_run import run_footsteps, summary
+from pipeline.experiments.methods import JOINT, JOINT_PAPER
+from pipeline.experiments.tables import Mean
+from pipeline.model.build import hearing_settings
+from pipeline.model.metrics import Rate, rate
+from pipeline.runtime.process_pool import LocalEngine
 from pipeline.training.examples import Examples, RecordingNote
-from pipeline.training.learn import learn
-from pipeline.training.metrics import Rate, rate
-from pipeline.views import N_COEFFICIENTS
-from pipeline.workers import LocalEngine
+from pipeline.training.fit import learn
 
 Floats = NDArray[np.float64]
 Clips = dict[str, dict[str, list[Path]]]

@@ -30,20 +30,21 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import SVC
 
 from benchmarks.report import finish, interleaved, show
-from pipeline.grid import Grid
-from pipeline.service.assembly import Choices, hearing_settings, whole_chain
-from pipeline.service.listening import Format, hear
-from pipeline.service.replay import Replay
-from pipeline.service.train import Task, gather
+from pipeline.core.choices import Choices
+from pipeline.core.event_json import line
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import PAPER, TWO_VIEWS
+from pipeline.model.build import hearing_settings, whole_chain
+from pipeline.reports.replay import Replay
 from pipeline.simulation.dataset import Dataset
 from pipeline.simulation.scene import Site, record
-from pipeline.sinks.jsonl import line
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples
+from pipeline.training.extract import Format, hear
+from pipeline.training.fit import learn
 from pipeline.training.labels import Label, Labels
-from pipeline.training.learn import learn
-from pipeline.views import PAPER, TWO_VIEWS
+from pipeline.training.offline import Task, gather
 
 RATE_HZ, SENSORS, SECONDS = 16_000, 4, 14.0
 GRID = Grid(rate_hz=RATE_HZ)

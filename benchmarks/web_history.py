@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmarks.daemon import cpu_seconds
 from benchmarks.report import show
-from pipeline.events import Outcome, Passage, PassageEnd, PassageEnded, RecordingStarted
-from pipeline.service.state import StateDirectory
-from pipeline.sinks.journal import Journal
-from pipeline.sinks.jsonl import EventLines
-from pipeline.sinks.passages import passage_change
+from pipeline.core.event_json import EventLines
+from pipeline.core.events import Outcome, Passage, PassageEnd, PassageEnded, RecordingStarted
+from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.journal import Journal
+from pipeline.storage.passage_table import passage_change
 
 _RATE = 16_000
 _DAYS, _HOUR = 30, 3600

@@ -26,31 +26,44 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import pipeline  # noqa: F401 (before numpy: tests do not need more BLAS threads either)
+from tests.arrays import ALPHA, ARRAY
 from tests.forked import fork_server, gemmed
 
 T = TypeVar("T")
 LONGEST = (
     "fleet/test_killed_fleet.py",
-    "service/test_killed_daemon.py",
-    "test_dask_engine.py",
+    "daemon/test_killed_daemon.py",
+    "runtime/test_dask_pool.py",
     "fleet/test_dispatch.py",
     "fleet/test_rollout.py",
     "web/test_review.py",
     "web/test_address.py",
-    "fleet/test_hosting.py",
+    "fleet/test_worker.py",
     "fleet/test_publish.py",
     "learners/test_contract.py",
-    "reproduction/test_footsteps.py",
-    "service/test_switching.py",
+    "experiments/test_footsteps.py",
+    "model/test_hot_swap.py",
     "learners/test_gem_med_exact.py",
 )
 """Begun last, one of them would be waited for by all. The first one changes the network, and browsers wait until it is
 over.
 """
-WAITING = ("deploy", "fleet", "web", "service", "sinks", "sources", "test_dask_engine.py", "test_jetstream.py")
+WAITING = (
+    "cli",
+    "daemon",
+    "deploy",
+    "fleet",
+    "outputs",
+    "reports",
+    "retraining",
+    "runtime",
+    "sources",
+    "storage",
+    "transport",
+    "web",
+)
 """Tests that mostly wait for processes; the others compute."""
 SOAK_FIGURE = "figure"
-ARRAY = Path(__file__).parents[1] / "fixtures" / "array"
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("gemmed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -206,10 +219,29 @@ def model(tmp_path_factory) -> Path:
 def other_models(model, tmp_path_factory) -> list[Path]:
     """Two more for the same array: one weighs its sensors as if each knew it all, one has never learned of sensor 1."""
     from pipeline.learners.array_fusion import WeightedVotes
-    from pipeline.training.model import Model
+    from pipeline.model.model import Model
 
     first, directory = Model.load(model), tmp_path_factory.mktemp("models")
     other = 1.0 if first.votes.dependence < 0.5 else 0.0
     replace(first, votes=WeightedVotes(other)).save(directory / "weighing")
     replace(first, machines=(None, *first.machines[1:])).save(directory / "deaf")
     return [directory / "weighing", directory / "deaf"]
+
+
+@pytest.fixture(scope="session")
+def unseen(tmp_path_factory) -> Path:
+    """Six recordings of the same site that no model has seen, with faults."""
+    out = tmp_path_factory.mktemp("unseen") / "array"
+    shape = ("--rate", "4000", "--seconds", "6.5", "--recordings", "6", "--fault-share", "0.2", "--seed", "9")
+    done = gemmed("simulate", str(out), "--no-picture", *shape, "--fault-seconds", "3")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def decisions(model, unseen, tmp_path_factory) -> Path:
+    """What the model makes of the recordings it has not seen."""
+    out = tmp_path_factory.mktemp("decisions") / "decisions.jsonl"
+    done = gemmed("replay", str(unseen), "--model", str(model), "--out", str(out), "--alpha", str(ALPHA))
+    assert done.returncode == 0, done.stderr
+    return out

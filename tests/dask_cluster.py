@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from pipeline.dask_engine import Tls
+from pipeline.runtime.dask_pool import Tls
 from tests.conftest import TIMEOUT, component, free_port, program
 from tests.forked import Process, Running
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from pipeline.events import (
+from pipeline.core.event_json import EventLines
+from pipeline.core.events import (
     Exclusion,
     Passage,
     PassageEnd,
@@ -18,8 +19,7 @@ from pipeline.events import (
     RecordingStarted,
     Role,
 )
-from pipeline.passages import PassageRow, passages_of, verdict_of
-from pipeline.sinks.jsonl import EventLines
+from pipeline.core.passages import PassageRow, passages_of, verdict_of
 
 RATE = 1000
 MODEL = "0123456789ab"

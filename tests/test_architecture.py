@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,148 +14,44 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "pipeline").rglob("*.py"))
 HEAVY = {"numpy", "scipy", "sklearn", "numba", "librosa", "soundfile", "river", "matplotlib", "cvxpy", "rich", "ducc0"}
 DOORS = {
-    "matplotlib": {"plotting.py"},
+    "matplotlib": {"runtime/plotting.py"},
     "cvxpy": {"learners/rod.py"},
     "librosa": set(),
-    "cleanlab": {"reproduction/peers.py"},
-    "river": {"health/alarms.py"},
+    "cleanlab": {"experiments/peers.py"},
+    "river": {"health/sequential_tests.py"},
     "sounddevice": {"sources/soundcard.py"},
     "prometheus_client": {"web/metrics.py"},
-    "paho": {"sinks/mqtt.py"},
-    "apprise": {"sinks/messages.py"},
-    "nats": {"jetstream.py"},
-    "dask": {"dask_engine.py"},
-    "ducc0": {"transforms.py"},
-    "distributed": {"dask_engine.py"},
+    "paho": {"outputs/mqtt.py"},
+    "apprise": {"outputs/services.py"},
+    "nats": {"transport/nats.py"},
+    "dask": {"runtime/dask_pool.py"},
+    "ducc0": {"core/fourier.py"},
+    "distributed": {"runtime/dask_pool.py"},
 }
-# What each part of the package may import of the others; the command line may import all of them.
-MAY_IMPORT = {
-    "errors": set(),
-    "conditions": set(),
-    "events": {"conditions"},
-    "passages": {"errors", "events"},
-    "notifications": {"passages"},
-    "protocols": set(),
-    "grid": {"errors"},
-    "exact": set(),
-    "transforms": set(),
-    "views": {"events", "grid", "transforms"},
-    "digests": set(),
-    "threads": set(),
-    "snapshots": {"conditions", "errors", "events", "grid"},
-    "plotting": {"errors"},
-    "files": set(),
-    "workers": {"errors"},
-    "wire": {"errors", "events"},
-    "hosts": set(),
-    "jetstream": {"errors", "hosts"},
-    "dask_engine": {"errors", "threads", "workers"},
-    "learners": {"exact", "threads"},
-    "health": {"conditions", "errors", "events", "snapshots", "transforms"},
-    "stages": {
-        "conditions",
-        "digests",
-        "errors",
-        "events",
-        "exact",
-        "grid",
-        "health",
-        "passages",
-        "protocols",
-        "snapshots",
-        "threads",
-        "transforms",
-        "views",
-    },
-    "simulation": {"errors", "events", "files", "grid", "plotting", "workers"},
-    "sources": {"errors", "events", "jetstream", "simulation", "wire"},
-    "training": {"errors", "events", "files", "grid", "health", "learners", "snapshots", "threads", "views"},
-    "sinks": {
-        "conditions",
-        "errors",
-        "events",
-        "files",
-        "jetstream",
-        "notifications",
-        "passages",
-        "protocols",
-        "wire",
-    },
-    "service": {
-        "conditions",
-        "errors",
-        "events",
-        "files",
-        "grid",
-        "health",
-        "hosts",
-        "jetstream",
-        "learners",
-        "notifications",
-        "passages",
-        "plotting",
-        "protocols",
-        "simulation",
-        "sinks",
-        "snapshots",
-        "sources",
-        "stages",
-        "threads",
-        "training",
-        "transforms",
-        "views",
-        "wire",
-        "workers",
-    },
-    "fleet": {
-        "conditions",
-        "dask_engine",
-        "errors",
-        "events",
-        "files",
-        "grid",
-        "jetstream",
-        "notifications",
-        "passages",
-        "plotting",
-        "protocols",
-        "service",
-        "sinks",
-        "snapshots",
-        "sources",
-        "stages",
-        "training",
-        "wire",
-        "workers",
-    },
-    "web": {
-        "conditions",
-        "errors",
-        "events",
-        "grid",
-        "health",
-        "notifications",
-        "passages",
-        "service",
-        "sinks",
-        "stages",
-        "training",
-    },
-    "reproduction": {
-        "errors",
-        "events",
-        "files",
-        "grid",
-        "learners",
-        "plotting",
-        "simulation",
-        "sources",
-        "stages",
-        "training",
-        "views",
-        "workers",
-    },
-}
+LAYERS = (
+    {"core"},
+    {"transport"},
+    {"config"},
+    {"runtime"},
+    {"health", "learners", "simulation"},
+    {"sources", "stages"},
+    {"model"},
+    {"training"},
+    {"storage"},
+    {"retraining"},
+    {"outputs"},
+    {"daemon"},
+    {"reports"},
+    {"fleet"},
+    {"web"},
+    {"experiments"},
+    {"cli"},
+)
+"""All packages, low to high. A package imports only those of lower layers; packages of one layer know nothing of each
+other.
+"""
+MOST_MODULES = 24
+"""Public ones in a folder."""
 
 
 @cache
@@ -179,12 +76,30 @@ def part(path: Path) -> str:
     return place(path).split("/")[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if part(p) not in ("__init__", "cli")], ids=place)
-def test_imports_point_one_way(path):
-    """Learners know nothing of sound, stages nothing of sources, and nobody knows the command line."""
-    ours = {name.split(".")[1] for name in imports(path) if name.startswith("pipeline.")} - {"__version__", part(path)}
-    assert ours <= MAY_IMPORT[part(path)]
+def test_every_package_has_one_layer():
+    """Nothing stands outside of the packages but their parent."""
+    packages = sorted(name for layer in LAYERS for name in layer)
+    assert sorted({part(path) for path in MODULES} - {"__init__"}) == packages
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if part(p) != "__init__"], ids=place)
+def test_imports_point_to_lower_layers(path):
+    """Learners know nothing of sound, stages nothing of sources, and no module knows the command line."""
+    own = part(path)
+    lower = set().union(*LAYERS[: next(n for n, layer in enumerate(LAYERS) if own in layer)])
+    ours = {name.split(".")[1] for name in imports(path) if name.startswith("pipeline.")} - {
+        "THREAD_VARIABLES",
+        "__version__",
+        own,
+    }
+    assert ours <= lower
     assert not any(name.startswith(("benchmarks", "tests", "fixtures")) for name in imports(path))
+
+
+def test_folders_are_small():
+    """A reader sees all of a folder at once."""
+    sizes = Counter(path.parent for path in MODULES if not path.name.startswith("_"))
+    assert max(sizes.values()) <= MOST_MODULES
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if part(p) == "stages"], ids=place)
@@ -215,7 +130,7 @@ def test_heavy_packages_have_one_door(package):
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in MODULES if part(p) == "cli" or place(p) in ("__init__.py", "errors.py")], ids=place
+    "path", [p for p in MODULES if re.fullmatch(r"cli/\w+\.py|__init__\.py|core/errors\.py", place(p))], ids=place
 )
 def test_the_command_line_imports_nothing_heavy(path):
     """Help must be instant."""

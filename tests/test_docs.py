@@ -72,3 +72,17 @@ def test_every_fault_is_documented():
 
     text = (ROOT / "docs" / "sound.md").read_text()
     assert all(f"`{fault}`" in text for fault in FAULTS)
+
+
+def test_the_architecture_lists_every_module():
+    """Each package has a row with its modules; those with an underscore are left out."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+)` \| [^|]+ \| ([^|]+) \| [\d,]+ \|$", text, re.MULTILINE)
+    listed = {name: set(modules.split(", ")) for name, modules in rows}
+    packages = {path.parent for path in (ROOT / "pipeline").rglob("*.py")} - {ROOT / "pipeline"}
+    assert listed == {
+        path.relative_to(ROOT / "pipeline").as_posix(): {
+            module.stem for module in path.glob("*.py") if not module.name.startswith("_")
+        }
+        for path in packages
+    }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.app import (
+from pipeline.cli.daemon import Who, Why
+from pipeline.cli.main import (
     Classes,
     Components,
     EngineName,
@@ -37,12 +38,11 @@ from pipeline.cli.app import (
     require_fitting,
 )
 from pipeline.cli.passages import CsvFile, Labels, LeastProbability, Since, Until
-from pipeline.cli.service import Who, Why
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline.fleet.crew import Crew
-    from pipeline.fleet.settings import Fleet
+    from pipeline.fleet.config import Fleet
+    from pipeline.fleet.worker_pool import Crew
 
 fleet = typer.Typer(help="Many arrays: decide for all of them, wherever there is a worker.", no_args_is_help=True)
 app.add_typer(fleet, name="fleet")
@@ -59,8 +59,8 @@ def fleet_init(path: FleetFile) -> None:
     gemmed fleet run does the same at its start. Publishers may send from then on.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
+        from pipeline.fleet.config import read_fleet
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         with Broker(chosen.broker.access(), name="gemmed fleet init") as broker:
@@ -90,9 +90,9 @@ def fleet_run(
     was stopped; 1: it could not start, or the broker did not come within --for; 2: the file cannot be used.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet.run_command import start
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.service.logs import start_logging
+        from pipeline.cli.commands.fleet_run import start
+        from pipeline.fleet.config import read_fleet
+        from pipeline.runtime.logs import start_logging
 
         require_fitting(engine, jobs, scheduler, tls_ca, tls_cert, tls_key)
         if seconds is not None and not seconds > 0:
@@ -100,17 +100,17 @@ def fleet_run(
         log = read_fleet(path).log
         start_logging(log.level, log.format)
         if engine == "dask":
-            from pipeline.dask_engine import checked_scheduler, checked_tls
+            from pipeline.runtime.dask_pool import checked_scheduler, checked_tls
 
             tls = checked_tls(tls_ca, tls_cert, tls_key)
             address = checked_scheduler(scheduler, tls)
 
         def crew(chosen: Fleet) -> Crew:
             if engine == "local":
-                from pipeline.fleet.crew import LocalCrew
+                from pipeline.fleet.worker_pool import LocalCrew
 
                 return LocalCrew(jobs or os.cpu_count() or 1, log_level=chosen.log.level)
-            from pipeline.fleet.dask_crew import DaskCrew
+            from pipeline.fleet.dask_workers import DaskCrew
 
             return DaskCrew(address, tls)
 
@@ -131,9 +131,9 @@ def fleet_status(
     """
     with errors_for_people(unusable_settings=2):
         from pipeline.fleet import status
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.tables import wide_console
+        from pipeline.fleet.config import read_fleet
+        from pipeline.reports.tables import wide_console
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         with Broker(chosen.broker.access(), name="gemmed fleet status") as broker:
@@ -162,10 +162,10 @@ def fleet_events(
 ) -> None:
     """What was decided, as lines of JSON: every event once, with its array and its number there, in order per array."""
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet.reading import events
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.labelling import parsed_time
+        from pipeline.fleet.config import read_fleet
+        from pipeline.fleet.event_log import events
+        from pipeline.storage.labels import parsed_time
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         names = [chosen.array(name).name for name in arrays or ()]
@@ -207,11 +207,11 @@ def fleet_passages(
     interrupted; 1: none match, or the broker cannot be reached; 2: wrong usage.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet.passages_command import Listing
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.labelling import parsed_time
-        from pipeline.service.passages_command import Filter, Outputs
+        from pipeline.cli.commands.fleet_passages import Listing
+        from pipeline.cli.commands.passages import Filter, Outputs
+        from pipeline.fleet.config import read_fleet
+        from pipeline.storage.labels import parsed_time
+        from pipeline.transport.nats import Broker
 
         if follow and until:
             raise UsageError(f"--until={until!r} and --follow contradict each other; leave one out")
@@ -251,10 +251,10 @@ def fleet_notify(
     Exit code 0: it was stopped; 1: it could not start; 2: the file cannot be used.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet.notify_command import FleetNotify
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.service.logs import start_logging
-        from pipeline.service.state import StateDirectory
+        from pipeline.cli.commands.fleet_notify import FleetNotify
+        from pipeline.fleet.config import read_fleet
+        from pipeline.runtime.logs import start_logging
+        from pipeline.runtime.state_dir import StateDirectory
 
         if seconds is not None and not seconds > 0:
             raise UsageError(f"--for={seconds:g} must be above 0; for example 60")
@@ -282,10 +282,10 @@ def fleet_rollout(
     itself. The same command with a larger share goes on to more arrays.
     """
     with errors_for_people(unusable_settings=2):
+        from pipeline.fleet.config import read_fleet
         from pipeline.fleet.rollout import Rollout, refused_before, roll_out
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.labelling import somebody
+        from pipeline.storage.labels import somebody
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         rollout = Rollout(share=share, arrays=tuple(arrays or ()), trial_seconds=trial, again=again,
@@ -307,10 +307,10 @@ def fleet_rollback(path: FleetFile, arrays: Arrays = None, who: Who = None, why:
     Where a rollout was not taken up yet, it is called off, and the present model stays.
     """
     with errors_for_people(unusable_settings=2):
+        from pipeline.fleet.config import read_fleet
         from pipeline.fleet.rollout import roll_back
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.labelling import somebody
+        from pipeline.storage.labels import somebody
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         with Broker(chosen.broker.access(), name="gemmed fleet rollback") as broker:
@@ -325,10 +325,10 @@ def fleet_models(
 ) -> None:
     """Which model decides for which array, which one is wanted, and what became of it."""
     with errors_for_people(unusable_settings=2):
+        from pipeline.fleet.config import read_fleet
         from pipeline.fleet.rollout import rollout_status, show_rollout
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.tables import wide_console
+        from pipeline.reports.tables import wide_console
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         with Broker(chosen.broker.access(), name="gemmed fleet models") as broker:
@@ -354,9 +354,9 @@ def fleet_forget(
     An array that waits for a model that hears it goes on behind what was removed. Decisions and labels stay.
     """
     with errors_for_people(continues=False, unusable_settings=2):
-        from pipeline.fleet.forgetting import forget
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
+        from pipeline.fleet.config import read_fleet
+        from pipeline.fleet.purge import forget
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         with Broker(chosen.broker.access(), name="gemmed fleet forget") as broker:
@@ -405,11 +405,11 @@ def fleet_label(
     side to a file below it. gemmed fleet train learns from them.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.fleet import labelling
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.jetstream import Broker
-        from pipeline.service.labelling import Given, somebody
-        from pipeline.service.tables import wide_console
+        from pipeline.fleet import labels as labelling
+        from pipeline.fleet.config import read_fleet
+        from pipeline.reports.tables import wide_console
+        from pipeline.storage.labels import Given, somebody
+        from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
         taught = labelling.Taught(examples or path.absolute().parent / "examples")
@@ -471,12 +471,12 @@ def fleet_train(
     have heard none of them. All arrays must have the same rate and number of sensors.
     """
     with errors_for_people(continues=False, unusable_settings=2):
-        from pipeline.fleet import teaching
-        from pipeline.fleet.labelling import Taught
-        from pipeline.fleet.settings import read_fleet
-        from pipeline.service.console import plain_console
-        from pipeline.service.tables import show_trained
-        from pipeline.service.train import Plan
+        from pipeline.daemon.console import plain_console
+        from pipeline.fleet import train as teaching
+        from pipeline.fleet.config import read_fleet
+        from pipeline.fleet.labels import Taught
+        from pipeline.reports.tables import show_trained
+        from pipeline.training.offline import Plan
 
         read_fleet(path)
         plan = Plan(

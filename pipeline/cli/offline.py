@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.app import (
+from pipeline.cli.main import (
     AlarmsPerDay,
     Alpha,
     Classes,
@@ -42,7 +42,7 @@ from pipeline.cli.app import (
     local_engine,
     state_directory,
 )
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,7 +127,7 @@ def simulate(
     continues when started again with the same options.
     """
     with errors_for_people():
-        from pipeline.service.console import plain_console
+        from pipeline.daemon.console import plain_console
         from pipeline.simulation.dataset import Dataset, write_dataset
         from pipeline.simulation.options import classes_of, day_files_of, site_of
 
@@ -238,12 +238,12 @@ def train(
     model is validated on recordings that were left out, and stored in a new directory that is never changed.
     """
     with errors_for_people(continues=False):
-        from pipeline.service.console import plain_console
-        from pipeline.service.tables import show_trained
-        from pipeline.service.train import Plan
-        from pipeline.service.train import train as train_model
+        from pipeline.daemon.console import plain_console
+        from pipeline.reports.tables import show_trained
         from pipeline.sources.files import find_recordings
         from pipeline.training.labels import read_labels
+        from pipeline.training.offline import Plan
+        from pipeline.training.offline import train as train_model
 
         plan = Plan(
             classes=class_names(classes),
@@ -344,21 +344,21 @@ def replay(
     was replayed; 130: interrupted.
     """
     with errors_for_people():
-        from pipeline.service.console import plain_console
+        from pipeline.daemon.console import plain_console
 
         if verify is not None:
             if engine != "local":
                 raise UsageError(f"--engine={engine!r}: --verify decides in the order of the run; leave --engine out")
-            from pipeline.service.verify_command import run_verification
+            from pipeline.cli.commands.verify import run_verification
 
             raise typer.Exit(run_verification(state_directory(config, state), verify, plain_console()))
         if not recordings or model is None:
             raise UsageError(
                 "recordings and --model are needed, or --verify RUN; for example: gemmed replay field --model model"
             )
-        from pipeline.service.assembly import Choices, parsed_positions
-        from pipeline.service.replay_command import run_replay
-        from pipeline.service.what_if import changed
+        from pipeline.cli.commands.replay import run_replay
+        from pipeline.core.choices import Choices, parsed_positions
+        from pipeline.reports.what_if import changed
 
         choices = changed(
             Choices(
@@ -421,10 +421,10 @@ def health(
     0: all was examined; 3: some sound could not be used; 4: nothing could be examined; 1: nothing was written.
     """
     with errors_for_people(continues=False):
-        from pipeline.service.assembly import Choices
-        from pipeline.service.console import plain_console
-        from pipeline.service.health_command import run_health
-        from pipeline.service.what_if import changed
+        from pipeline.cli.commands.health import run_health
+        from pipeline.core.choices import Choices
+        from pipeline.daemon.console import plain_console
+        from pipeline.reports.what_if import changed
 
         choices = Choices(alpha=alpha, alarms_per_day=alarms_per_day)
         with chosen_engine(engine, jobs, scheduler, tls_ca, tls_cert, tls_key) as workers:
@@ -488,8 +488,8 @@ def evaluate(
     background (labels nobody, background, noise, none, empty), errors of onset and end, and whether the class is right.
     """
     with errors_for_people():
-        from pipeline.service.console import plain_console
-        from pipeline.service.evaluate_command import run_evaluation
+        from pipeline.cli.commands.evaluate import run_evaluation
+        from pipeline.daemon.console import plain_console
 
         if engine != "local" and any(path.suffix == ".jsonl" for path in recordings):
             raise UsageError(f"--engine={engine!r} spreads a replay, and {recordings[0]} is decided; leave it out")
@@ -533,8 +533,8 @@ def explain(
     The sound is decided about again; for a line of a file also whether the decision is the same.
     """
     with errors_for_people(continues=False):
-        from pipeline.service.console import plain_console
-        from pipeline.service.explain_command import run_explanation
+        from pipeline.cli.commands.explain import run_explanation
+        from pipeline.daemon.console import plain_console
 
         console = plain_console()
         run_explanation(decision, recordings, model, out=out, pattern=pattern, resample=resample, console=console)

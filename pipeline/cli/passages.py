@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import Config, Pattern, State, app, errors_for_people, flowing, state_directory
-from pipeline.errors import UsageError
+from pipeline.cli.main import Config, Pattern, State, app, errors_for_people, flowing, state_directory
+from pipeline.core.errors import UsageError
 
 _FILES = (".jsonl", ".toml")
 Since = Annotated[
@@ -68,8 +68,8 @@ def passages(
     2: wrong usage.
     """
     with errors_for_people(continues=False, unusable=2):
-        from pipeline.service.labelling import parsed_time
-        from pipeline.service.passages_command import Filter, Outputs, run_passages, source_at
+        from pipeline.cli.commands.passages import Filter, Outputs, run_passages, source_at
+        from pipeline.storage.labels import parsed_time
 
         where, ids = _split(arguments or [])
         wanted = Filter(

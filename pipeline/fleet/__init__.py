@@ -1,1 +1,1 @@
-"""Many arrays: one log of sound, one task per array wherever there is a worker, the same pipeline."""
+"""Many arrays: publishing, leases, dispatching, roll-outs, one task per array wherever there is a worker."""

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable
 from time import monotonic
 
-from pipeline.errors import LinkError
-from pipeline.jetstream import Bucket, Superseded
+from pipeline.core.errors import LinkError
+from pipeline.transport.nats import Bucket, Superseded
 
 
 class LeaseLost(LinkError):

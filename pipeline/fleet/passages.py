@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipeline.events import PassageEnd
-from pipeline.fleet.settings import Fleet
-from pipeline.jetstream import Broker, Message
-from pipeline.passages import INTERRUPTED, LEAST_CONFIDENCE, PASSAGE_EVENTS, PassageRow, joined
+from pipeline.core.events import PassageEnd
+from pipeline.core.passages import INTERRUPTED, LEAST_CONFIDENCE, PASSAGE_EVENTS, PassageRow, joined
+from pipeline.fleet.config import Fleet
+from pipeline.transport.nats import Broker, Message
 
 _LONGEST = timedelta(hours=1)
 """A passage that overlaps a time was sent after that time, if the clocks of both machines agree to within this."""

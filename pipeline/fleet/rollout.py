@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.errors import UsageError
-from pipeline.fleet.models import ModelStore, usual_cache
-from pipeline.fleet.settings import Fleet
-from pipeline.fleet.wanted import Wanted, wanted_of
-from pipeline.jetstream import Broker
-from pipeline.sinks.journal import utc
+from pipeline.core.errors import UsageError
+from pipeline.fleet.config import Fleet
+from pipeline.fleet.model_assignment import Wanted, wanted_of
+from pipeline.fleet.model_cache import ModelStore, usual_cache
+from pipeline.storage.journal import utc
+from pipeline.transport.nats import Broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,15 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.conditions import State
+from pipeline.core.label_names import shown_name
+from pipeline.core.passages import NO_LABEL, probability_text
+from pipeline.core.sensor_state import State
+from pipeline.daemon.console import COLOURS
+from pipeline.fleet.config import RESERVED, Fleet
 from pipeline.fleet.passages import last_passage
-from pipeline.fleet.settings import RESERVED, Fleet
-from pipeline.jetstream import Broker
-from pipeline.passages import NO_LABEL
-from pipeline.service.console import COLOURS
-from pipeline.service.names import shown_name
-from pipeline.service.passage_tables import probability_text
-from pipeline.sources.stream import arrays_in
+from pipeline.sources.reorder import arrays_in
+from pipeline.transport.nats import Broker
 
 _ORDER = ["failed", "nobody", State.BAD, State.DEGRADED, "never heard", State.UNKNOWN, State.OFF, State.GOOD]
 """What is worst of an array, and of its sensors."""

@@ -1,11 +1,11 @@
-"""Is a sensor well? Measures of sound, checks of measures, and what follows from them; no stage, no clock, no file.
+"""Measures of sound, checks of measures, faults and states of sensors; no stage, no clock, no file.
 
-measures.py         what a second of sound is like, for every sensor
-checks.py           from measures to findings: one small function for each cause
-together.py         what sensors hear in common
-together_checks.py  from that to findings
-usual.py            what is usual for an array
-faults.py           findings become faults that open and close
-condition.py        faults become a state
-alarms.py           p-values become alarms at a chosen rate
+measures.py             what a second of sound is like, for every sensor
+checks.py               from measures to findings: one small function for each cause
+cross_sensor.py         what sensors hear in common
+cross_sensor_checks.py  from that to findings
+baseline.py             what is usual for an array
+faults.py               findings become faults that open and close
+state_machine.py        faults become a state
+sequential_tests.py     p-values become alarms at a chosen rate
 """

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pipeline.conditions import Cause
-from pipeline.events import Evidence, Mask, Numbers
+from pipeline.core.events import Evidence, Mask, Numbers
+from pipeline.core.sensor_state import Cause
+from pipeline.health.baseline import Usual
 from pipeline.health.measures import COLUMNS, FLOORS, LOW, MANY_VALUES, MIDDLE, Measures
-from pipeline.health.usual import Usual
 
 LONGEST_SECONDS = 10
 """No check looks further back."""

@@ -9,13 +9,13 @@ from itertools import takewhile
 
 import numpy as np
 
-from pipeline.conditions import Cause
-from pipeline.events import Evidence, FaultClosed, FaultOpened, Mask, Numbers
-from pipeline.health import together_checks
+from pipeline.core.checkpoint import value
+from pipeline.core.events import Evidence, FaultClosed, FaultOpened, Mask, Numbers
+from pipeline.core.sensor_state import Cause
+from pipeline.health import cross_sensor_checks as together_checks
+from pipeline.health.baseline import Usual
 from pipeline.health.checks import LONGEST_SECONDS, Check, Limits, Recent
 from pipeline.health.measures import Measures
-from pipeline.health.usual import Usual
-from pipeline.snapshots import value
 
 _SOUND = set(Cause) - {Cause.CONTAMINATED, Cause.FLAPPING}
 EXPLAINS: dict[Cause, set[Cause]] = {

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Mask, Numbers, Samples
-from pipeline.health.together import Relations
-from pipeline.snapshots import value
-from pipeline.transforms import rfft
+from pipeline.core.checkpoint import value
+from pipeline.core.events import Mask, Numbers, Samples
+from pipeline.core.fourier import rfft
+from pipeline.health.cross_sensor import Relations
 
 Bins: TypeAlias = NDArray[np.intp]
 

@@ -13,7 +13,7 @@ from pipeline.learners._calibration import fit_slopes
 from pipeline.learners._checks import TrainingSet
 from pipeline.learners._geometry import Geometry
 from pipeline.learners._weighted_med import MEDProblem
-from pipeline.learners.machine import Discriminant
+from pipeline.learners.kernel_classifier import Discriminant
 
 _FOLDS = 3
 _SMALLEST_BOX = 1.2

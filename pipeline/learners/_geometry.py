@@ -26,7 +26,7 @@ from pipeline.learners._kernels import (
     dense_gram,
     fitted_kernel,
 )
-from pipeline.learners.machine import Kernel
+from pipeline.learners.kernel_classifier import Kernel
 
 DENSE_LIMIT = 8_000
 """Samples up to which the full kernel matrix (256 MB there) is used by default."""

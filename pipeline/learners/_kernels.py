@@ -17,7 +17,7 @@ from pipeline.learners._weighted_med import (
     solve_dense,
     solve_low_rank,
 )
-from pipeline.learners.machine import Kernel
+from pipeline.learners.kernel_classifier import Kernel
 
 KERNELS = ("rbf", "linear", "cosine", "precomputed")
 

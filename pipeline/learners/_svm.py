@@ -7,7 +7,7 @@ from sklearn.svm import SVC
 
 from pipeline.learners._arrays import Floats, Integers
 from pipeline.learners._checks import TrainingSet
-from pipeline.learners.machine import Kernel, unit_rows
+from pipeline.learners.kernel_classifier import Kernel, unit_rows
 
 
 class KernelSVM:

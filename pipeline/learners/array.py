@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._calibration import fit_slopes
@@ -23,8 +24,7 @@ from pipeline.learners._graphs import EuclideanRows
 from pipeline.learners._kernels import DenseGram
 from pipeline.learners._labels import LabelEvidence, label_evidence
 from pipeline.learners._weighted_med import MEDProblem, MEDSolution
-from pipeline.learners.machine import Discriminant, Kernel, log_odds, probability
-from pipeline.threads import one_thread
+from pipeline.learners.kernel_classifier import Discriminant, Kernel, log_odds, probability
 
 _WIDTHS = (0.125, 0.25, 0.5)  # of the kernel, in parts of one over the median squared distance
 _COSTS = (1.0, 3.0, 10.0)

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
 from pipeline.learners.array_reference import FEWEST_SEGMENTS
-from pipeline.learners.machine import Machine
+from pipeline.learners.kernel_classifier import Machine
 
 _MANY_SENSORS = 6
 """With more, only pairs and all together are looked at: there would be too many subsets."""

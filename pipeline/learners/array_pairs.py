@@ -11,6 +11,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners._arrays import Flags, Floats, Integers
 from pipeline.learners._consistency import group_folds
 from pipeline.learners.array import (
@@ -27,8 +28,7 @@ from pipeline.learners.array import (
     recording_margins,
     typical_sizes,
 )
-from pipeline.learners.machine import Discriminant, PairwiseDiscriminants, class_pairs, coupled
-from pipeline.threads import one_thread
+from pipeline.learners.kernel_classifier import Discriminant, PairwiseDiscriminants, class_pairs, coupled
 
 
 class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
@@ -36,7 +36,7 @@ class ArrayPairwiseClassifier(ArrayGEMMEDClassifier):
 
     Whether a sensor delivered the scene of a segment is judged once, on the segments of all classes. Every pair of
     classes is then learned as `ArrayGEMMEDClassifier` learns two, and the calibrated log-odds of the pairs are coupled
-    (`pipeline.learners.machine.coupled`).
+    (`pipeline.learners.kernel_classifier.coupled`).
 
     A label must hold against every other class, so it is judged by the smallest of its margins: those of the labeled
     class against each other one, by classifiers that did not see the recording. Labels of all classes are judged

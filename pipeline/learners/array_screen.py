@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.exact import on_grid
+from pipeline.core.exact_sums import on_grid
 from pipeline.learners._arrays import Flags, Floats, Integers, Singles
 from pipeline.learners._consistency import predict_out_of_fold, ridge_map
 from pipeline.learners.array_nearest import Nearest

@@ -10,12 +10,12 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._conformal import Bipartite, LeaveOneOut, Scan, half_codes
 from pipeline.learners._geometry import Neighbourhoods, check_graph, distance_rows
 from pipeline.learners._graphs import minimal_entropy_set
-from pipeline.threads import one_thread
 
 
 class GEMDetector(OutlierMixin, BaseEstimator):

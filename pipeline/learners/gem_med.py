@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._binary import BinaryMixin
@@ -21,7 +22,6 @@ from pipeline.learners._geometry import Geometry, Neighbourhoods, check_graph, c
 from pipeline.learners._gibbs import solve_gibbs
 from pipeline.learners._graphs import Graph
 from pipeline.learners._mean_field import solve_mean_field
-from pipeline.threads import one_thread
 
 
 class GEMMEDClassifier(BinaryMixin, BaseEstimator):

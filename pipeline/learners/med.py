@@ -10,13 +10,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Floats
 from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._discriminant import check_machine, discriminant, machine
 from pipeline.learners._geometry import check_kernel, measure
 from pipeline.learners._weighted_med import MEDProblem
-from pipeline.threads import one_thread
 
 
 class MEDClassifier(BinaryMixin, BaseEstimator):

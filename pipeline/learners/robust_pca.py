@@ -9,10 +9,10 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._robust import robust_spread
-from pipeline.threads import one_thread
 
 _DEFAULT_COMPONENTS = 50
 _CUTOFF = 4.0  # robust standard deviations of the logarithm of a distance

@@ -10,14 +10,14 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._binary import BinaryMixin
 from pipeline.learners._geometry import check_kernel
 from pipeline.learners._kernels import fitted_kernel
 from pipeline.learners._svm import KernelSVM
-from pipeline.learners.machine import Kernel
-from pipeline.threads import one_thread
+from pipeline.learners.kernel_classifier import Kernel
 
 _LARGEST_RELAXATION = 400
 

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from pipeline.core.blas_threads import one_thread
 from pipeline.learners import _checks
 from pipeline.learners._arrays import Flags, Floats
 from pipeline.learners._binary import BinaryMixin
@@ -16,7 +17,6 @@ from pipeline.learners._geometry import Neighbourhoods, check_graph, check_kerne
 from pipeline.learners._graphs import minimal_entropy_set
 from pipeline.learners._kernels import fitted_kernel
 from pipeline.learners._svm import KernelSVM
-from pipeline.threads import one_thread
 
 
 class GEMSVC(BinaryMixin, BaseEstimator):

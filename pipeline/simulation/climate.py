@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Samples
+from pipeline.core.events import Samples
 from pipeline.simulation.microphones import FULL_SCALE_PA, SELF_NOISE_DB, response
 from pipeline.simulation.propagation import REFERENCE_PA, Air, Floats, Sound, arrivals
 from pipeline.simulation.weather import chirp, wind_density

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 from pipeline.simulation.footsteps import Foot, Voice, scale_pa
 from pipeline.simulation.propagation import Floats, Sound
 

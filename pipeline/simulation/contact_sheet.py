@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.events import Samples
-from pipeline.plotting import pyplot
+from pipeline.core.events import Samples
+from pipeline.runtime.plotting import pyplot
 from pipeline.simulation.faults import FAULTS, NEED_A_PARTNER, Episode
 from pipeline.simulation.scene import Site, array_positions, record
 from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL

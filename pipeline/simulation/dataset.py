@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline import __version__
-from pipeline.errors import UsageError
-from pipeline.files import write_whole
+from pipeline.core.atomic_write import write_whole
+from pipeline.core.errors import UsageError
+from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.simulation.faults import Episode
 from pipeline.simulation.scene import ANIMAL_SHARE, Site, episodes_of, record
 from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL
-from pipeline.workers import Engine, progress_bar
 
 FORMATS = ("wav", "flac")
 _MOST_RECORDINGS = 100_000

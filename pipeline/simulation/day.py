@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.errors import UsageError
-from pipeline.events import Samples
+from pipeline.core.errors import UsageError
+from pipeline.core.events import Samples
 from pipeline.simulation.climate import BAND_HZ, PIECE_SECONDS, Background, Climate
 from pipeline.simulation.distractors import Distractor, distractor_pressure, draw_distractor
 from pipeline.simulation.faults import Episode, afflict, draw_episodes

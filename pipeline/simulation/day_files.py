@@ -21,14 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline import __version__
-from pipeline.errors import UsageError
-from pipeline.files import write_whole
+from pipeline.core.atomic_write import write_whole
+from pipeline.core.errors import UsageError
+from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.simulation.climate import PIECE_SECONDS
 from pipeline.simulation.dataset import FORMATS, claim, write_table
 from pipeline.simulation.day import Day, PassageTruth, quiet_stretches
 from pipeline.simulation.faults import LSB
 from pipeline.simulation.subjects import NOBODY
-from pipeline.workers import Engine, progress_bar
 
 PATTERN = "{recording}_{time:%Y%m%d_%H%M%S}"
 """Of file names, without their suffix."""

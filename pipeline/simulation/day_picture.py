@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.events import Samples
-from pipeline.plotting import pyplot
+from pipeline.core.events import Samples
+from pipeline.runtime.plotting import pyplot
 from pipeline.simulation.climate import BAND_HZ
 from pipeline.simulation.contact_sheet import spectrogram_db
 from pipeline.simulation.day import Day, PassageTruth

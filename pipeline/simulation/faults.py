@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from pipeline.errors import UsageError
-from pipeline.events import Mask
+from pipeline.core.errors import UsageError
+from pipeline.core.events import Mask
 from pipeline.simulation.propagation import Floats
 
 LSB = 2.0**-15

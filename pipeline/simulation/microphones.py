@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Samples
+from pipeline.core.events import Samples
 from pipeline.simulation.faults import LSB
 from pipeline.simulation.propagation import Floats
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 from pipeline.simulation.clips import Clips
 from pipeline.simulation.day import Day
 from pipeline.simulation.day_files import DayFiles

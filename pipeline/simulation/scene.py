@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.errors import UsageError
-from pipeline.events import Samples
-from pipeline.grid import Grid
+from pipeline.core.errors import UsageError
+from pipeline.core.events import Samples
+from pipeline.core.framing import Grid
 from pipeline.simulation.clips import Clips
 from pipeline.simulation.faults import STEP_SECONDS, Episode, FaultPlan, afflict, draw_episodes
 from pipeline.simulation.footsteps import SURFACES, Walker, footfalls

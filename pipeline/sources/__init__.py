@@ -1,1 +1,1 @@
-"""Where sound comes from."""
+"""Where sound comes from: files, streams, sound cards, folders, the broker, the simulated array."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipeline.errors import SettingsError
-from pipeline.events import Block, Gap, Mask, Samples
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Block, Gap, Mask, Samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import numpy as np
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import Gap, RecordingStarted, SourceTrouble
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import Gap, RecordingStarted, SourceTrouble
 from pipeline.sources._chunks import Chunk, NonFinite, channel_names, cut, screen
 from pipeline.sources._wav import HEADER_LIMIT, SAMPLE_BYTES, WavHeader, decode, is_wav, parse_wav
 

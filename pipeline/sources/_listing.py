@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.errors import SourceError
-from pipeline.events import SourceTrouble
+from pipeline.core.errors import SourceError
+from pipeline.core.events import SourceTrouble
 from pipeline.sources._naming import AUDIO_SUFFIXES, Fields, compile_pattern, natural_key
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from string import Formatter
 
-from pipeline.errors import SettingsError
+from pipeline.core.errors import SettingsError
 
 AUDIO_SUFFIXES = frozenset(
     re.findall(

@@ -13,8 +13,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from pipeline.errors import SourceError
-from pipeline.events import Mask, Samples
+from pipeline.core.errors import SourceError
+from pipeline.core.events import Mask, Samples
 from pipeline.sources._chunks import Chunk, NonFinite, join, screen, whole
 from pipeline.sources._wav import (
     HEADER_LIMIT,

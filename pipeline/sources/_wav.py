@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SourceError
-from pipeline.events import Samples
+from pipeline.core.errors import SourceError
+from pipeline.core.events import Samples
 
 SAMPLE_BYTES = {"s16le": 2, "s24le": 3, "s32le": 4, "f32le": 4}
 HEADER_LIMIT = 1 << 20

@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from pipeline.errors import SourceError
-from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble
+from pipeline.core.errors import SourceError
+from pipeline.core.events import Block, Gap, RecordingStarted, SourceTrouble
 from pipeline.sources._chunks import Chunk, channel_names, cut, require
 from pipeline.sources._listing import Listing, Piece, Recording, find_recordings
 from pipeline.sources._tracks import READ_FRAMES, Feed, Track, open_track

@@ -15,8 +15,8 @@ from ipaddress import ip_address
 from typing import Protocol, Self, TypedDict, TypeGuard, Unpack
 from urllib.parse import urlsplit
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import SourceTrouble, Tick
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import SourceTrouble, Tick
 from pipeline.sources._chunks import require
 from pipeline.sources._decoder import Decoder
 from pipeline.sources._wav import SAMPLE_BYTES

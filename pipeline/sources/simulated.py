@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from pipeline.errors import SettingsError
-from pipeline.events import Block, RecordingStarted, Samples
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Block, RecordingStarted, Samples
 from pipeline.simulation import Day, Recording, Site, record
 from pipeline.simulation.microphones import converted
 from pipeline.sources._chunks import channel_names, require

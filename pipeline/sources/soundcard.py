@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from pipeline.errors import SourceError
-from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
+from pipeline.core.errors import SourceError
+from pipeline.core.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources._chunks import channel_names, require
 from pipeline.sources._wav import decode
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.events import Samples, Views
-from pipeline.grid import Grid
+from pipeline.core.events import Samples, Views
+from pipeline.core.framing import Grid
 
 BACKGROUND_SECONDS = 120.0
 _EVERY_SECONDS = 5.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Numbers
-from pipeline.transforms import fast_length, irfft, rfft
+from pipeline.core.events import Numbers
+from pipeline.core.fourier import fast_length, irfft, rfft
 
 _PERIODS_SECONDS = (0.25, 1.2)
 _SMOOTHING_SECONDS = 0.07

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from pipeline.events import FileHeard, RecordingEnded, RecordingStarted
-from pipeline.protocols import Stage
-from pipeline.snapshots import restore, snapshot
-from pipeline.threads import one_thread
+from pipeline.core.blas_threads import one_thread
+from pipeline.core.checkpoint import restore, snapshot
+from pipeline.core.events import FileHeard, RecordingEnded, RecordingStarted
+from pipeline.core.protocols import Stage
 
 
 class Chain:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.events import Mask, Numbers, Screened, Verdicts
+from pipeline.core.events import Mask, Numbers, Screened, Verdicts
 from pipeline.stages.batches import replaced
 
 

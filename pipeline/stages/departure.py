@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.events import Mask, Numbers, Samples
+from pipeline.core.events import Mask, Numbers, Samples
 
 _RECENT = 0.3
 """Weight of the newest segment in what is usual."""

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SettingsError
-from pipeline.events import Cepstra, Features, Mask, Samples, Segment, Views
-from pipeline.exact import on_grid
-from pipeline.grid import Grid
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Cepstra, Features, Mask, Samples, Segment, Views
+from pipeline.core.exact_sums import on_grid
+from pipeline.core.fourier import fast_length, rfft
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS
 from pipeline.stages.batches import replaced
 from pipeline.stages.mel import cosines, hann, mel_bands
-from pipeline.transforms import fast_length, rfft
-from pipeline.views import N_COEFFICIENTS
 
 LOWEST_HZ = 30.0
 """Where mel bands usually begin: below are the drift of a converter and the wind, and little of a step."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.digests import Sha256
-from pipeline.events import Block, Gap, RecordingFinished, RecordingStarted
+from pipeline.core.digests import Sha256
+from pipeline.core.events import Block, Gap, RecordingFinished, RecordingStarted
 
 _EVERY = 16
 """Samples so far apart are enough to tell recordings apart, and cost a sixteenth."""

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.conditions import State
-from pipeline.errors import SettingsError
-from pipeline.events import (
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import (
     UNUSABLE_ROLES,
     Authority,
     Decision,
@@ -23,6 +22,7 @@ from pipeline.events import (
     Verdicts,
     class_probabilities,
 )
+from pipeline.core.sensor_state import State
 from pipeline.stages.presence import Evidence
 
 _FULL_WEIGHT = 10.0

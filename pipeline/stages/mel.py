@@ -9,8 +9,8 @@ from math import cos, pi, sqrt
 
 import numpy as np
 
-from pipeline.errors import SettingsError
-from pipeline.events import Numbers, Samples
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Numbers, Samples
 
 _MOST_MELS = 128  # librosa's number
 # Slaney's scale: so many hertz to a mel, and from there on always the same ratio.

@@ -7,7 +7,7 @@ from math import atan2, degrees, hypot, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Mask, Movement, Numbers
+from pipeline.core.events import Mask, Movement, Numbers
 
 _LEAST_DB = 3.0
 """Levels closer to the background than this say little about a distance."""

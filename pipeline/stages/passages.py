@@ -10,8 +10,9 @@ from math import exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SettingsError
-from pipeline.events import (
+from pipeline.core.checkpoint import value
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import (
     UNUSABLE_ROLES,
     Decision,
     Exclusion,
@@ -31,9 +32,8 @@ from pipeline.events import (
     Role,
     Samples,
 )
-from pipeline.grid import Grid
-from pipeline.passages import QUIET_SECONDS, verdict_of
-from pipeline.snapshots import value
+from pipeline.core.framing import Grid
+from pipeline.core.passages import QUIET_SECONDS, verdict_of
 from pipeline.stages.cadence import CONFIDENT, cadence
 from pipeline.stages.movement import movement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol
 
-from pipeline.events import Features, Mask, Numbers
+from pipeline.core.events import Features, Mask, Numbers
 
 
 class PresenceRule(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.events import Features, Mask, Numbers, Screened
+from pipeline.core.events import Features, Mask, Numbers, Screened
 from pipeline.stages.batches import replaced
 from pipeline.stages.departure import Departures
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline.errors import SettingsError
-from pipeline.events import Cepstra, Samples, Views
-from pipeline.grid import Grid
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Cepstra, Samples, Views
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import FEATURES, PAPER, Onsets, Summary, timing
 from pipeline.stages.batches import replaced
-from pipeline.views import FEATURES, PAPER, Onsets, Summary, timing
 
 _TOGETHER = 8
 """Segments whose spectra stay in the cache."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SettingsError
-from pipeline.events import Authority, Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
-from pipeline.grid import Grid
-from pipeline.snapshots import Taken
+from pipeline.core.checkpoint import Taken
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Authority, Block, Mask, RecordingStarted, Samples, Segment, Span, TrustChanged
+from pipeline.core.framing import Grid
 
 _STRIDES_PER_PAGE = 16
 _ROUNDING = 1e-12  # what is left of the power of a constant after its mean is removed

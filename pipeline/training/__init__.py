@@ -1,1 +1,1 @@
-"""From labelled recordings to a model."""
+"""From labeled recordings to a model."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import UsageError
-from pipeline.events import Mask, Samples, Views
+from pipeline.core.errors import UsageError
+from pipeline.core.events import Mask, Samples, Views
 from pipeline.training.labels import is_class, is_nobody
 
 NOBODY = -2

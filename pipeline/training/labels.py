@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 
 COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
 NOBODY_WORDS = frozenset({"nobody", "background", "noise", "none", "empty"})

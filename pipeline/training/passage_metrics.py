@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.training.metrics import rate
+from pipeline.model.metrics import rate
 
 LEAST_IOU = 0.3
 NEAR_SECONDS = 2.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from pipeline.errors import GemmedError
-from pipeline.service.companion import Parent
-from pipeline.service.logs import log
+from pipeline.core.errors import GemmedError
+from pipeline.runtime.child_process import Parent
+from pipeline.runtime.logs import log
 from pipeline.web.server import serve
 
 

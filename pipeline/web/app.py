@@ -12,12 +12,12 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from pipeline import __version__
-from pipeline.errors import GemmedError, NotFound, UsageError
-from pipeline.service.logs import log
+from pipeline.core.errors import GemmedError, NotFound, UsageError
+from pipeline.runtime.logs import log
 from pipeline.web import api
-from pipeline.web.context import Context
+from pipeline.web.dependencies import Context
+from pipeline.web.guard import OPEN, Guard, wants_page
 from pipeline.web.schemas import Problem
-from pipeline.web.security import OPEN, Guard, wants_page
 
 _STATIC = Path(__file__).parent / "static"
 _REFUSALS = (400, 401, 403, 404, 413, 415, 422, 429, 503)

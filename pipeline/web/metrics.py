@@ -10,12 +10,12 @@ from itertools import accumulate
 from math import isfinite
 from typing import Any
 
-from pipeline.conditions import Cause, Liveness, State
-from pipeline.events import Role
+from pipeline.core.events import Role
+from pipeline.core.sensor_state import Cause, Liveness, State
+from pipeline.daemon.meters import P_VALUE_EDGES
+from pipeline.daemon.readiness import reasons_not_heard
 from pipeline.health.measures import BANDS_HZ
-from pipeline.service.meters import P_VALUE_EDGES
-from pipeline.service.readiness import reasons_not_heard
-from pipeline.service.rounds import DURATION_EDGES
+from pipeline.retraining.history import DURATION_EDGES
 
 PREFIX = "gemmed_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

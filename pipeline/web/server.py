@@ -6,19 +6,22 @@ import asyncio
 import signal
 import socket
 import ssl
-from collections.abc import Iterable
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterable
+from contextlib import closing, contextmanager, suppress
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SettingsError
-from pipeline.service.address import changed_at, doubts, encryption, listening, load_certificate
-from pipeline.service.companion import Snapshot
-from pipeline.service.logs import log
-from pipeline.service.settings import Settings, Web
+from pipeline.config.schema import Settings, Web
+from pipeline.core.errors import SettingsError
+from pipeline.runtime.child_process import Snapshot
+from pipeline.runtime.endpoint import changed_at, doubts, encryption, listening, load_certificate
+from pipeline.runtime.logs import log
 from pipeline.web.app import create_app
-from pipeline.web.context import Context
-from pipeline.web.security import LONGEST_HEADERS
+from pipeline.web.dependencies import Context
+from pipeline.web.guard import LONGEST_HEADERS
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _GOODBYE_SECONDS = 1
 _RENEW_SECONDS = 2.0
@@ -44,10 +47,10 @@ async def _serve(
 ) -> None:
     import uvicorn
 
-    from pipeline.web.connections import Connection
+    from pipeline.web.slow_clients import Connection
 
     context = Context(settings)
-    server = uvicorn.Server(
+    server = _server(
         uvicorn.Config(
             create_app(context),
             http=Connection,
@@ -85,13 +88,24 @@ async def _serve(
     tasks[0].add_done_callback(lambda _: end())
     if encrypted is not None:
         tasks.append(asyncio.create_task(_renewing(encrypted, settings.web)))
-    # Not `serve`, which would take over the signals of a process that ends with the daemon.
-    await server._serve(sockets=[listener])
+    await server.serve(sockets=[listener])
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(ended, Exception):
             raise ended
+
+
+def _server(config: uvicorn.Config) -> uvicorn.Server:
+    """Return a server that leaves the signals to this process, which ends with the daemon."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
+    return Server(config)
 
 
 async def _renewing(encrypted: ssl.SSLContext, web: Web) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Samples
+from pipeline.core.events import Samples
 
 COLUMNS_PER_SECOND = 20
 N_BANDS = 64

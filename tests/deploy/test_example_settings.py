@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.service.settings import (
+from pipeline.config.schema import (
     FolderSource,
     PcmSource,
     Settings,

@@ -26,11 +26,11 @@ from threading import Timer
 import pytest
 import yaml
 
-from pipeline.errors import LinkError
-from pipeline.fleet.models import usual_cache
-from pipeline.fleet.settings import read_fleet
-from pipeline.jetstream import Access, Broker
-from pipeline.training.model import Model
+from pipeline.core.errors import LinkError
+from pipeline.fleet.config import read_fleet
+from pipeline.fleet.model_cache import usual_cache
+from pipeline.model.model import Model
+from pipeline.transport.nats import Access, Broker
 from tests.conftest import TIMEOUT, awaited, component, free_port, program
 
 FLEET = Path(__file__).parents[2] / "deploy" / "fleet"
@@ -843,7 +843,7 @@ def test_containers_are_started_as_the_units_are(name):
 
 
 def test_the_example_of_settings_uses_what_the_scripts_make(etc):
-    from pipeline.service.settings import Broker as BrokerSettings
+    from pipeline.config.schema import Broker as BrokerSettings
 
     settings = tomllib.loads((FLEET / "fleet.toml").read_text())
     broker = BrokerSettings.model_validate(settings["broker"])

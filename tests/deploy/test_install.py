@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.service.settings import read_settings
+from pipeline.config.schema import read_settings
 from tests.conftest import TIMEOUT, program
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jetstream import Access, Broker
-from pipeline.wire import Parcel, unpacked
+from pipeline.transport.nats import Access, Broker
+from pipeline.transport.wire import Parcel, unpacked
 from tests.conftest import component, free_port, program
 from tests.server import Server
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.events import PassageEnd
-from pipeline.fleet.places import Places
-from pipeline.fleet.settings import read_fleet
-from pipeline.jetstream import Broker
-from pipeline.passages import PASSAGE_EVENTS
+from pipeline.core.events import PassageEnd
+from pipeline.core.passages import PASSAGE_EVENTS
+from pipeline.fleet.config import read_fleet
+from pipeline.fleet.topology import Places
+from pipeline.transport.nats import Broker
 from tests.fleet.broker import Nats
 from tests.passages import events, facts, passage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.wire import Parcel
+from pipeline.transport.wire import Parcel
 from tests.fleet.broker import Nats
 from tests.fleet.fleets import Events, recordings_of, replayed
 from tests.fleet.hosted import parcels_of

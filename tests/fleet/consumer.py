@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.events import Block, Gap, RecordingStarted, Samples
-from pipeline.wire import Parcel
+from pipeline.core.events import Block, Gap, RecordingStarted, Samples
+from pipeline.transport.wire import Parcel
 
 
 def heard(parcels: Iterable[Parcel], *, ignore_early: bool = False) -> dict[str, list[Parcel]]:

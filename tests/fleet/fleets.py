@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.fleet.places import Places
-from pipeline.fleet.work import is_notable
-from pipeline.jetstream import Access, Broker
-from pipeline.service.assembly import Choices
-from pipeline.service.replay import Replay
+from pipeline.core.choices import Choices
+from pipeline.fleet.array_state import is_notable
+from pipeline.fleet.topology import Places
+from pipeline.reports.replay import Replay
 from pipeline.sources.files import find_recordings
-from tests.conftest import ARRAY, TIMEOUT, eventually
+from pipeline.transport.nats import Access, Broker
+from tests.arrays import ARRAY
+from tests.conftest import TIMEOUT, eventually
 from tests.forked import Running, started
 
 _OF_REPLAY_ALONE = {"troubles", "trained_on"}

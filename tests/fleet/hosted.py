@@ -9,15 +9,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from pipeline.events import Block, RecordingEnded, RecordingStarted
-from pipeline.fleet.crew import Outcome, outcome_of
-from pipeline.fleet.models import ModelStore
-from pipeline.fleet.places import Places
-from pipeline.fleet.work import Assignment
-from pipeline.jetstream import Broker
-from pipeline.service.assembly import Choices
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, RecordingEnded, RecordingStarted
+from pipeline.fleet.array_state import Assignment
+from pipeline.fleet.model_cache import ModelStore
+from pipeline.fleet.topology import Places
+from pipeline.fleet.worker_pool import Outcome, outcome_of
 from pipeline.sources.files import FileSource, find_recordings
-from pipeline.wire import Parcel, packed
+from pipeline.transport.nats import Broker
+from pipeline.transport.wire import Parcel, packed
 from tests.conftest import eventually
 from tests.fleet.broker import Nats
 from tests.fleet.fleets import TIMEOUT, Events, without

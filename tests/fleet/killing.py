@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.jetstream import Broker
+from pipeline.transport.nats import Broker
 from tests.conftest import eventually
 from tests.dask_cluster import Authority, Cluster, tls_options
 from tests.fleet.broker import Certificates, Nats

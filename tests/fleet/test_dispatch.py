@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.errors import LinkError, ModelError, UsageError
-from pipeline.events import Block
-from pipeline.fleet.crew import Outcome, outcome_of
-from pipeline.fleet.dispatch import Dispatcher, dispatch
-from pipeline.fleet.hosting import HANDED_OVER
+from pipeline.core.errors import LinkError, ModelError, UsageError
+from pipeline.core.events import Block
+from pipeline.fleet.array_state import Assignment
+from pipeline.fleet.config import RESERVED, Fleet, read_fleet
+from pipeline.fleet.dispatcher import Dispatcher, dispatch
 from pipeline.fleet.lease import owner_of
-from pipeline.fleet.settings import RESERVED, Fleet, read_fleet
-from pipeline.fleet.work import Assignment
-from pipeline.wire import unpacked
+from pipeline.fleet.worker import HANDED_OVER
+from pipeline.fleet.worker_pool import Outcome, outcome_of
+from pipeline.transport.wire import unpacked
 from tests.conftest import eventually
 from tests.fleet.fleets import TIMEOUT, recordings_of
 from tests.fleet.hosted import Stage

@@ -8,17 +8,17 @@ from threading import Event, Thread
 
 import pytest
 
-from pipeline.errors import LinkError
-from pipeline.fleet import dispatch as dispatching
-from pipeline.fleet.crew import LocalCrew, Outcome, _Given
-from pipeline.fleet.dask_crew import DaskCrew, _Submitted
-from pipeline.fleet.dispatch import Dispatcher, dispatch
+from pipeline.core.errors import LinkError
+from pipeline.fleet import dispatcher as dispatching
+from pipeline.fleet.array_state import Assignment
+from pipeline.fleet.config import RESERVED, read_fleet
+from pipeline.fleet.dask_workers import DaskCrew, _Submitted
+from pipeline.fleet.dispatcher import Dispatcher, dispatch
 from pipeline.fleet.lease import Lease, owner_of
-from pipeline.fleet.places import Places
-from pipeline.fleet.settings import RESERVED, read_fleet
-from pipeline.fleet.work import Assignment
-from pipeline.jetstream import Access, Broker
-from pipeline.training.model import Model
+from pipeline.fleet.topology import Places
+from pipeline.fleet.worker_pool import LocalCrew, Outcome, _Given
+from pipeline.model.model import Model
+from pipeline.transport.nats import Access, Broker
 from tests.conftest import TIMEOUT, eventually, free_port
 from tests.dask_cluster import Cluster
 from tests.fleet.broker import Nats

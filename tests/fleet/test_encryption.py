@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import LinkError
-from pipeline.jetstream import Access, Broker
+from pipeline.core.errors import LinkError
+from pipeline.transport.nats import Access, Broker
 from tests.fleet.broker import Nats
 
 

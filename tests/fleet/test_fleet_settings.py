@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.fleet import fleet as fleet_commands
-from pipeline.errors import NotFound, SettingsError
-from pipeline.fleet.settings import ArrayOfFleet, Fleet, Keeping, LabelNames, read_fleet
-from pipeline.service.settings import Broker, Decisions, Mqtt, Notifications, Webhook
-from pipeline.service.settings_problems import key_of
+from pipeline.config.messages import key_of
+from pipeline.config.schema import Broker, Decisions, Mqtt, Notifications, Webhook
+from pipeline.core.errors import NotFound, SettingsError
+from pipeline.fleet.config import ArrayOfFleet, Fleet, Keeping, LabelNames, read_fleet
 from tests.forked import gemmed
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "fleet" / "fleet.toml"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipeline.fleet.lease import Lease, LeaseLost, new_owner, owner_of
-from pipeline.jetstream import Broker, Bucket
+from pipeline.transport.nats import Broker, Bucket
 from tests.conftest import eventually
 from tests.fleet.broker import Nats
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.passages import INTERRUPTED, PASSAGE_EVENTS
+from pipeline.fleet.array_state import is_notable
 from pipeline.fleet.passages import ArrayPassages
-from pipeline.fleet.work import is_notable
-from pipeline.passages import INTERRUPTED, PASSAGE_EVENTS
-from pipeline.service.starter import STARTER
+from pipeline.model.starter import STARTER
 from tests.conftest import TIMEOUT, eventually
 from tests.fleet.broker import Nats
 from tests.fleet.by_hand import NOON, Hand, empty_fleet, fleet_file, sent_events

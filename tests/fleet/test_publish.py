@@ -15,15 +15,16 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from pipeline.errors import LinkError
-from pipeline.events import Block, Gap, Notice, RecordingEnded, RecordingStarted, SourceTrouble
-from pipeline.jetstream import Broker
-from pipeline.service.publish import AWAY, Gathering, Playback
-from pipeline.sinks.spool import DISK_FULL, SPOOL_FULL
+from pipeline.core.errors import LinkError
+from pipeline.core.events import Block, Gap, Notice, RecordingEnded, RecordingStarted, SourceTrouble
+from pipeline.fleet.publisher import AWAY, Gathering, Playback
+from pipeline.fleet.spool import DISK_FULL, SPOOL_FULL
 from pipeline.sources.files import FileSource, find_recordings
-from pipeline.sources.stream import Sorting
-from pipeline.wire import Parcel
-from tests.conftest import ARRAY, TIMEOUT, eventually, program
+from pipeline.sources.reorder import Sorting
+from pipeline.transport.nats import Broker
+from pipeline.transport.wire import Parcel
+from tests.arrays import ARRAY
+from tests.conftest import TIMEOUT, eventually, program
 from tests.fleet.broker import Certificates, Nats
 from tests.fleet.consumer import heard, sound_of
 from tests.fleet.publishing import Publishing, settings

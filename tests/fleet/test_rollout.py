@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipeline.errors import ModelError, UsageError
-from pipeline.events import Block, ModelChanged, RecordingStarted
-from pipeline.fleet.hosting import HANDED_OVER, STOPPED
-from pipeline.fleet.models import ModelStore
+from pipeline.core.choices import Choices
+from pipeline.core.errors import ModelError, UsageError
+from pipeline.core.event_json import EventLines, line
+from pipeline.core.events import Block, ModelChanged, RecordingStarted
+from pipeline.fleet.config import Fleet, read_fleet
+from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.rollout import (
     Rollout,
     chosen_arrays,
@@ -31,12 +33,10 @@ from pipeline.fleet.rollout import (
     rollout_status,
     show_rollout,
 )
-from pipeline.fleet.settings import Fleet, read_fleet
-from pipeline.service.assembly import Choices
-from pipeline.service.switching import Hearing, Switching
-from pipeline.sinks.jsonl import EventLines, line
-from pipeline.training.model import Model
-from pipeline.wire import Parcel
+from pipeline.fleet.worker import HANDED_OVER, STOPPED
+from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.model import Model
+from pipeline.transport.wire import Parcel
 from tests.conftest import eventually
 from tests.fleet.fleets import Events, replayed
 from tests.fleet.hosted import Stage

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import StorageError, UsageError
-from pipeline.events import Block, Gap, Notice, NoticeKind, RecordingEnded, RecordingStarted, SourceTrouble, Tick
-from pipeline.service.publish import AWAY, finish
-from pipeline.sinks.spool import SPOOL_FULL, Record, Spool, _Segment, condensed
-from pipeline.sources.stream import LOST, Sorting
-from pipeline.wire import Parcel, unpacked
+from pipeline.core.errors import StorageError, UsageError
+from pipeline.core.events import Block, Gap, Notice, NoticeKind, RecordingEnded, RecordingStarted, SourceTrouble, Tick
+from pipeline.fleet.publisher import AWAY, finish
+from pipeline.fleet.spool import SPOOL_FULL, Record, Spool, _Segment, condensed
+from pipeline.sources.reorder import LOST, Sorting
+from pipeline.transport.wire import Parcel, unpacked
 from tests.fleet.consumer import heard
 
 LARGE = 10**9

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline.conditions import State
-from pipeline.fleet.places import Places
-from pipeline.fleet.settings import RESERVED, Fleet, read_fleet
+from pipeline.core.sensor_state import State
+from pipeline.fleet.config import RESERVED, Fleet, read_fleet
 from pipeline.fleet.status import ALL_WELL, NOT_RUN, SOME_ILL, exit_code, fleet_status, show_status
-from pipeline.jetstream import Broker
+from pipeline.fleet.topology import Places
+from pipeline.transport.nats import Broker
 from tests.fleet.broker import Nats
 from tests.fleet.fleets import recordings_of
 from tests.fleet.hosted import Stage, parcels_of

@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import Block, RecordingStarted, SourceTrouble
-from pipeline.fleet.cutting import ArrayLog
-from pipeline.fleet.hosting import host
-from pipeline.fleet.models import ModelStore
-from pipeline.fleet.places import Places
-from pipeline.fleet.work import Assignment
-from pipeline.jetstream import Broker
-from pipeline.service.labelling import Moment
-from pipeline.service.live import Patience
-from pipeline.service.streamed import StreamedArray
-from pipeline.wire import Parcel, packed, unpacked
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import Block, RecordingStarted, SourceTrouble
+from pipeline.fleet.array_state import Assignment
+from pipeline.fleet.audio_extract import ArrayLog
+from pipeline.fleet.model_cache import ModelStore
+from pipeline.fleet.topology import Places
+from pipeline.fleet.worker import host
+from pipeline.sources.jetstream import StreamedArray
+from pipeline.sources.reconnecting import Patience
+from pipeline.storage.labels import Moment
+from pipeline.transport.nats import Broker
+from pipeline.transport.wire import Parcel, packed, unpacked
 from tests.fleet.broker import Nats
-from tests.test_wire import header_of, with_header
+from tests.transport.test_wire import header_of, with_header
 
 STARTED = RecordingStarted("one", 4000, ("1", "2", "3", "4"), None)
 STARTS = (0, 2000, 4000, 6000)

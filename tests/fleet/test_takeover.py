@@ -9,17 +9,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pipeline.events import Block, RecordingEnded, RecordingStarted, SourceTrouble
-from pipeline.fleet.hosting import _Hosting
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, RecordingEnded, RecordingStarted, SourceTrouble
+from pipeline.fleet.array_state import Assignment, Work, taken_up
 from pipeline.fleet.lease import LeaseLost
-from pipeline.fleet.models import ModelStore
-from pipeline.fleet.places import Places
-from pipeline.fleet.wanted import Wanted
-from pipeline.fleet.work import Assignment, Work, taken_up
-from pipeline.jetstream import Broker, Message
-from pipeline.service.assembly import Choices
-from pipeline.sources.stream import Sorting, portions, sorted_facts
-from pipeline.wire import Parcel, packed
+from pipeline.fleet.model_assignment import Wanted
+from pipeline.fleet.model_cache import ModelStore
+from pipeline.fleet.topology import Places
+from pipeline.fleet.worker import _Hosting
+from pipeline.sources.reorder import Sorting, portions, sorted_facts
+from pipeline.transport.nats import Broker, Message
+from pipeline.transport.wire import Parcel, packed
 from tests.fleet.broker import Nats
 
 RATE_HZ, N_MESSAGES = 4000, 120

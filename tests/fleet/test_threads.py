@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.learners import array_screen
-from pipeline.training.model import Model
+from pipeline.model.model import Model
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.conditions import Cause
+from pipeline.core.sensor_state import Cause
 from pipeline.health import checks
+from pipeline.health.baseline import Usual
 from pipeline.health.checks import CHECKS, LONGEST_SECONDS, Recent
 from pipeline.health.measures import LOW, MIDDLE, Measures
-from pipeline.health.usual import Usual
 
 N = 4
 WELL = Measures(

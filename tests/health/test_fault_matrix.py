@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.events import Block, FaultClosed, FaultOpened, RecordingStarted, TrustChanged
+from pipeline.core.events import Block, FaultClosed, FaultOpened, RecordingStarted, TrustChanged
+from pipeline.health.baseline import Usual, learn_usual
 from pipeline.health.measures import Measures
-from pipeline.health.usual import Usual, learn_usual
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, Scene, Site, draw_scene
 from pipeline.stages import Chain, Inspection, Measuring
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.conditions import Cause
-from pipeline.events import FaultClosed, FaultOpened
+from pipeline.core.events import FaultClosed, FaultOpened
+from pipeline.core.sensor_state import Cause
+from pipeline.health.baseline import Usual
 from pipeline.health.checks import Check
 from pipeline.health.faults import EXPLAINS, Faults
 from pipeline.health.measures import nothing_measured
-from pipeline.health.usual import Usual
 
 RATE = 100
 

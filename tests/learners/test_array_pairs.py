@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 from sklearn.svm import SVC
 
 from pipeline.learners.array_pairs import ArrayPairwiseClassifier, fit_pairwise
-from pipeline.learners.machine import class_pairs, coupled
+from pipeline.learners.kernel_classifier import class_pairs, coupled
 
 SENSORS, FEATURES, SEGMENTS = 3, 6, 12
 finite = st.floats(-5, 5, allow_nan=False)

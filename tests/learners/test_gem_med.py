@@ -10,8 +10,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
+from pipeline.experiments.ring import draw
 from pipeline.learners import GEMMEDClassifier, MEDClassifier
-from pipeline.reproduction.ring import draw
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,10 @@ import pytest
 from scipy.signal import butter, sosfiltfilt
 from scipy.stats import chisquare, kstest
 
-from pipeline.errors import UsageError
-from pipeline.events import Block, RecordingStarted
-from pipeline.service.doors import door
-from pipeline.service.settings import Settings
-from pipeline.service.settings import SimulatedSource as SourceSettings
+from pipeline.config.schema import Settings
+from pipeline.config.schema import SimulatedSource as SourceSettings
+from pipeline.core.errors import UsageError
+from pipeline.core.events import Block, RecordingStarted
 from pipeline.simulation import CLASSES, NOBODY, Day, FaultPlan, Site, record
 from pipeline.simulation.climate import PIECE_SECONDS
 from pipeline.simulation.day import BACKWARD, FORWARD, LEAST_GAP_SECONDS, quiet_stretches
@@ -23,6 +22,7 @@ from pipeline.simulation.distractors import BIRD, CAR, DROPS, KINDS, THUNDER
 from pipeline.simulation.footsteps import Path
 from pipeline.simulation.propagation import Air
 from pipeline.simulation.vehicle import draw_vehicle, drive_by
+from pipeline.sources.factory import door
 from pipeline.sources.simulated import SimulatedSource
 
 RATE = 4000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.events import Block, Gap
+from pipeline.core.events import Block, Gap
 from pipeline.simulation import CLASSES, Day, Site
 from pipeline.sources.files import FileSource, find_recordings
 from tests.conftest import component

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 from pipeline.simulation.faults import (
     FAULTS,
     LSB,

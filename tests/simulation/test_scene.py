@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.errors import GemmedError, UsageError
-from pipeline.events import Block, RecordingStarted
+from pipeline.core.errors import GemmedError, UsageError
+from pipeline.core.events import Block, RecordingStarted
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, FaultPlan, Site, array_positions, record
 from pipeline.simulation.clips import Clips, cut_impacts
 from pipeline.sources.simulated import SimulatedSource

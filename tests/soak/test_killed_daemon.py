@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.service.killed_daemon import kills_of_every_kind
+from tests.daemon.killed_daemon import kills_of_every_kind
 
 pytestmark = pytest.mark.soak
 ROUNDS = 10

@@ -12,8 +12,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.forked import Process, gemmed
-from tests.service.conftest import unseen  # noqa: F401  (a fixture)
-from tests.service.test_replay import replayed
+from tests.reports.test_replay import replayed
 from tests.test_cli import everybody_gone
 
 KILLS = 100
@@ -24,7 +23,7 @@ def over_or_long(process: Process, out: Path, enough: int) -> bool:
 
 
 @pytest.mark.soak
-def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(model, unseen, tmp_path, report):  # noqa: F811
+def test_killed_a_hundred_times_the_bytes_are_those_of_an_undisturbed_replay(model, unseen, tmp_path, report):
     """Each time after a random number of bytes more, with one or two workers; nothing repeated, nothing skipped."""
     many = tmp_path / "many"
     many.mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.equality import check_equality
+from tests.daemon.equality import check_equality
 
 pytestmark = pytest.mark.soak
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.sizes import size_of
-from pipeline.events import Block, Views
-from pipeline.grid import Grid
+from pipeline.core.events import Block, Views
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS, TWO_VIEWS
 from pipeline.stages import Chain, Mfcc, Viewing, Windowing
-from pipeline.views import N_COEFFICIENTS, TWO_VIEWS
 
 pytestmark = pytest.mark.soak
 RATE, HOURS = 2000, 12

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from pipeline.errors import SourceError
-from pipeline.events import Block, RecordingStarted
+from pipeline.core.errors import SourceError
+from pipeline.core.events import Block, RecordingStarted
 from pipeline.sources.soundcard import SoundcardSource
 
 

@@ -17,8 +17,8 @@ import soundfile as sf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import RecordingStarted
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import RecordingStarted
 from pipeline.sources._tracks import FILTER_REACH, READ_FRAMES, resampled_length
 from pipeline.sources.files import FileSource, find_recordings
 from tests.sources.timeline import play

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import SettingsError
+from pipeline.core.errors import SettingsError
 from pipeline.sources._naming import Fields, compile_pattern, natural_key
 
 PLAIN = st.text("abcXYZ0189-", min_size=1, max_size=8)

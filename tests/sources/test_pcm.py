@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import Block, RecordingStarted, SourceTrouble, Tick
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import Block, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources.pcm import PcmSource, open_pcm
 from tests.conftest import program
 from tests.sources.timeline import Played, play
@@ -421,7 +421,7 @@ WRITER = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 100)"
 READER = """
 import sys
 import numpy
-from pipeline.events import Block
+from pipeline.core.events import Block
 from pipeline.sources.pcm import open_pcm
 with open_pcm("-", rate_hz=8000, n_sensors=4) as source:
     blocks = [fact.samples for fact in source if isinstance(fact, Block)]

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
+from pipeline.core.errors import SettingsError, SourceError
+from pipeline.core.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources.soundcard import Device, SoundcardSource, _Arrival, _Capture, _Tape, choose, devices
 from tests.conftest import TIMEOUT, component, library
 from tests.sources.timeline import Played

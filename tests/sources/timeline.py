@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.events import Block, FileHeard, Gap, RecordingStarted, SourceTrouble, Tick
+from pipeline.core.events import Block, FileHeard, Gap, RecordingStarted, SourceTrouble, Tick
 
 
 @dataclass

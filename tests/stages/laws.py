@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.sizes import size_of
-from pipeline.events import Block, Gap, SourceTrouble
-from pipeline.protocols import Stage
-from pipeline.snapshots import restore, snapshot
+from pipeline.core.checkpoint import restore, snapshot
+from pipeline.core.events import Block, Gap, SourceTrouble
+from pipeline.core.protocols import Stage
 
 Maker = Callable[[], Stage]
 

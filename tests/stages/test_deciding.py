@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from pipeline.errors import SettingsError
-from pipeline.events import Decision, Features, RecordingStarted, Role, Screened, Span, TrustChanged, Verdicts
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Decision, Features, RecordingStarted, Role, Screened, Span, TrustChanged, Verdicts
 from pipeline.stages import Classification, Fusion, Masking, Screening
 
 N = 4

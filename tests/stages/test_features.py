@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
 from benchmarks.features import by_librosa
-from pipeline.errors import SettingsError
-from pipeline.events import Block, TrustChanged, Views
-from pipeline.grid import Grid
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Block, TrustChanged, Views
+from pipeline.core.fourier import rfft
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.stages import Chain, Mfcc, Projection, Viewing, Windowing
 from pipeline.stages.mel import cosines, hann, mel_basis
-from pipeline.transforms import rfft
-from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from tests.stages.laws import cut, fed
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.conditions import Cause
-from pipeline.events import (
+from pipeline.core.events import (
     Block,
     Cepstra,
     FaultOpened,
@@ -25,7 +24,9 @@ from pipeline.events import (
     TrustChanged,
     Views,
 )
-from pipeline.grid import Grid
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
+from pipeline.core.sensor_state import Cause
 from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_presence import LEAST_EVIDENCE, fused, sustained
 from pipeline.learners.array_screen import SensorPValues
@@ -51,7 +52,6 @@ from pipeline.stages import (
     Viewing,
     Windowing,
 )
-from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from tests.stages import laws
 
 GRID = Grid(rate_hz=4000, window_seconds=0.3, segment_seconds=0.52)

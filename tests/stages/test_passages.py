@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import SettingsError
-from pipeline.events import (
+from pipeline.core.checkpoint import restore, snapshot
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import (
     Decision,
     Features,
     Outcome,
@@ -28,9 +29,8 @@ from pipeline.events import (
     Verdicts,
     Views,
 )
-from pipeline.grid import Grid
+from pipeline.core.framing import Grid
 from pipeline.learners.array_presence import LEAST_EVIDENCE, sustained
-from pipeline.snapshots import restore, snapshot
 from pipeline.stages import Passages
 from tests.stages import laws
 

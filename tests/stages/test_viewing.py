@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal.windows import hann
 
-from pipeline.errors import SettingsError
-from pipeline.events import Block, Cepstra, Views
-from pipeline.grid import Grid
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Block, Cepstra, Views
+from pipeline.core.framing import Grid
+from pipeline.core.segment_views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary, timing
 from pipeline.stages import Chain, Mfcc, Viewing, Windowing
-from pipeline.views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary, timing
 from tests.stages.laws import cut, fed, same
 
 GRID = Grid(rate_hz=4000)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import SettingsError
-from pipeline.events import Block, RecordingStarted, TrustChanged
-from pipeline.grid import Grid
+from pipeline.core.errors import SettingsError
+from pipeline.core.events import Block, RecordingStarted, TrustChanged
+from pipeline.core.framing import Grid
 from pipeline.stages import Windowing
 from pipeline.stages.windowing import strongest_window
 from tests.stages.laws import cut, fed, size_of

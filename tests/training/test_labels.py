@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import UsageError
+from pipeline.core.errors import UsageError
 from pipeline.training.labels import Label, Labels, read_labels
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, poisson
 
-from pipeline.training.metrics import rate
+from pipeline.model.metrics import rate
 from pipeline.training.passage_metrics import (
     Match,
     Span,

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.registry import Origin, Registry, Status
-from pipeline.service.state import StateDirectory
-from pipeline.sinks.journal import Journal
-from pipeline.training.model import Model
+from pipeline.model.model import Model
+from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.journal import Journal
 from tests.conftest import TIMEOUT, component, eventually, free_port, network, program
+from tests.daemon.live import WALKS, children, settings
 from tests.forked import Process, is_stopped, started
-from tests.service.live import WALKS, children, settings
 
 ROOT = Path(__file__).parents[2]
 SIMULATED = f"{WALKS}\nseed = 3\nfault_share = 0.2"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.service.starter import STARTER
+from pipeline.model.starter import STARTER
 from pipeline.simulation.day import Day, Site
 from tests.conftest import TIMEOUT, eventually
 from tests.web.conftest import Dashboard

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from pipeline.events import (
+from pipeline.core.events import (
     Block,
     Exclusion,
     ModelChanged,
@@ -21,12 +21,12 @@ from pipeline.events import (
     Peak,
     Role,
 )
-from pipeline.service.history import History
-from pipeline.service.labelling import Given, Moment, give
-from pipeline.service.recorder import Recorder
-from pipeline.service.state import StateDirectory
-from pipeline.sinks.journal import Journal
-from pipeline.sinks.sound import SoundStore, Spool
+from pipeline.daemon.recorder import Recorder
+from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.audio import SoundStore, Spool
+from pipeline.storage.journal import Journal
+from pipeline.storage.labels import Given, Moment, give
+from pipeline.storage.passage_history import History
 from tests.passages import MODEL, facts, passage
 
 SURE = {"human": {"human": -0.02, "human_animal": -4.0}, "human_animal": {"human": -3.0, "human_animal": -0.05}}

@@ -12,12 +12,12 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
-from pipeline.service.companion import Snapshot
-from pipeline.service.settings import read_settings
-from pipeline.service.state import StateDirectory
+from pipeline.config.schema import read_settings
+from pipeline.runtime.child_process import Snapshot
+from pipeline.runtime.state_dir import StateDirectory
 from pipeline.web.server import serve
 from tests.conftest import TIMEOUT, eventually, free_port
-from tests.service.live import settings
+from tests.daemon.live import settings
 
 
 class Served:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.recorder import Recorder
-from pipeline.sinks.journal import Entry, Journal
+from pipeline.daemon.recorder import Recorder
+from pipeline.storage.journal import Entry, Journal
 from tests.conftest import component
 from tests.passages import facts, passage
 from tests.web.looks import check_looks

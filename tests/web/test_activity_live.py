@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pipeline.sinks.journal import Entry, Journal
+from pipeline.storage.journal import Entry, Journal
 from tests.conftest import eventually
 from tests.web.conftest import Dashboard
 from tests.web.looks import check_looks

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import SettingsError
-from pipeline.service.address import days_left, doubts, encryption
-from pipeline.service.check import check
-from pipeline.service.settings import Web, read_settings
-from pipeline.service.tokens import hash_of, new_token
+from pipeline.config.schema import Web, read_settings
+from pipeline.core.errors import SettingsError
+from pipeline.daemon.preflight import check
+from pipeline.runtime.endpoint import days_left, doubts, encryption
+from pipeline.web.tokens import hash_of, new_token
 from tests.conftest import eventually, program
 from tests.forked import gemmed
 from tests.web.asking import CHANGE, ask

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
-from pipeline.service.tokens import hash_of, new_token
+from pipeline.web.tokens import hash_of, new_token
 from tests.conftest import TIMEOUT, component, eventually
 from tests.web.asking import CHANGE
 from tests.web.conftest import Dashboard

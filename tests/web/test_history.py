@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipeline.service.recorder import Recorder
-from pipeline.sinks.journal import Journal
+from pipeline.daemon.recorder import Recorder
+from pipeline.storage.journal import Journal
 from tests.conftest import component, eventually
 from tests.web.looks import check_looks
 from tests.web.past import NOW, Past, label_passage, observe_passage, some_days, write_past

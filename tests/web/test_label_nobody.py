@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.events import Block, PassageEnded, RecordingStarted
-from pipeline.service.assembly import Choices, whole_chain
-from pipeline.service.job import Job
-from pipeline.service.registry import Registry
-from pipeline.service.retrain import Outcome, run
-from pipeline.service.state import StateDirectory
+from pipeline.core.choices import Choices
+from pipeline.core.events import Block, PassageEnded, RecordingStarted
+from pipeline.model.build import whole_chain
+from pipeline.model.model import Model
+from pipeline.retraining.job import Job
+from pipeline.retraining.registry import Registry
+from pipeline.retraining.worker import Outcome, run
+from pipeline.runtime.state_dir import StateDirectory
 from pipeline.simulation.day import Day, Site
 from pipeline.simulation.distractors import DROPS, Distractor
-from pipeline.sinks.journal import Journal
-from pipeline.training.model import Model
+from pipeline.storage.journal import Journal
 from tests.conftest import eventually
 from tests.web.asking import CHANGE, ask
 from tests.web.conftest import Dashboard

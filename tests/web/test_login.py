@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.service.tokens import hash_of, new_token
+from pipeline.web.tokens import hash_of, new_token
 from tests.conftest import component, eventually
 from tests.web.conftest import Alone, Dashboard
 

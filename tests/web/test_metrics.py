@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.sinks.journal import Journal
+from pipeline.storage.journal import Journal
 from pipeline.web.metrics import METRICS, Kind, exposition, seconds_of
 from tests.conftest import TIMEOUT, component, eventually, free_port, program
-from tests.service.live import Running, settings, simulated_sound
+from tests.daemon.live import Running, settings, simulated_sound
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pipeline.service.state import StateDirectory
-from pipeline.sinks.journal import Journal
+from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.journal import Journal
 from tests.conftest import component, eventually
 from tests.web.served import served
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.service.registry import Origin, Registry, Status
-from pipeline.sinks.journal import Journal
-from pipeline.training.model import Model, Refusal
-from tests.training.test_gate import verdict
+from pipeline.model.model import Model, Refusal
+from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.storage.journal import Journal
+from tests.retraining.test_gate import verdict
 from tests.web.served import Served, served
 
 

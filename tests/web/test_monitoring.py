@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from pipeline.service.readiness import NOTHING_HEARD
+from pipeline.daemon.readiness import NOTHING_HEARD
 from tests.conftest import TIMEOUT, eventually
 from tests.forked import gemmed
 from tests.web.conftest import Dashboard

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.labelling import Given, Moment, give, somebody
-from pipeline.service.names import shown_name
-from pipeline.sinks.journal import Journal
+from pipeline.core.label_names import shown_name
+from pipeline.storage.journal import Journal
+from pipeline.storage.labels import Given, Moment, give, somebody
 from tests.conftest import component, eventually
 from tests.web.conftest import Alone, Dashboard
 from tests.web.fed import FedArray

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.sinks.journal import Journal
+from pipeline.storage.journal import Journal
 from tests.conftest import TIMEOUT
 from tests.forked import gemmed
 from tests.web.past import LEAD, RATE, Past, label_passage, some_days, sound, write_past

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.sinks.journal import Journal
+from pipeline.storage.journal import Journal
 from tests.conftest import component, eventually
-from tests.service.test_review import decision
+from tests.storage.test_review_queue import decision
 from tests.web.past import LEAD, NOW, RATE, Past, write_past
 from tests.web.served import Served, served
 

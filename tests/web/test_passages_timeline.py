@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.recorder import Recorder
-from pipeline.sinks.journal import Journal
+from pipeline.daemon.recorder import Recorder
+from pipeline.storage.journal import Journal
 from tests.conftest import component
 from tests.passages import MODEL
-from tests.service.test_review import decision
+from tests.storage.test_review_queue import decision
 from tests.web.looks import check_looks
 from tests.web.past import LEAD, RATE, Past, label_passage, observe_passage, write_past
 from tests.web.served import Served, served

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.job import Job
-from pipeline.service.labelling import Given, Moment, give, somebody, take_back
-from pipeline.service.retrain import Outcome, Workshop, run
-from pipeline.service.settings import read_settings
-from pipeline.sinks.journal import Journal
-from pipeline.sinks.retention import Worth
+from pipeline.config.schema import read_settings
+from pipeline.retraining.job import Job
+from pipeline.retraining.worker import Outcome, Workshop, run
+from pipeline.storage.journal import Journal
+from pipeline.storage.labels import Given, Moment, give, somebody, take_back
+from pipeline.storage.retention import Worth
 from tests.conftest import component, eventually, free_port
-from tests.service.live import WALKS, settings
+from tests.daemon.live import WALKS, settings
 from tests.web.conftest import TIMEOUT, Dashboard
 
 READY = ".review-stage[data-sound=ready]"

@@ -12,15 +12,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pipeline.service.labelling import Given, Moment, give
-from pipeline.service.starter import STARTER
+from pipeline.model.starter import STARTER
 from pipeline.simulation import Site
 from pipeline.simulation.day import Day
 from pipeline.simulation.faults import FaultPlan, parse_kinds
-from pipeline.sinks.journal import Journal
-from pipeline.sinks.passages import stored_passages
-from tests.conftest import ARRAY, eventually
-from tests.service.live import simulated_sound
+from pipeline.storage.journal import Journal
+from pipeline.storage.labels import Given, Moment, give
+from pipeline.storage.passage_table import stored_passages
+from tests.arrays import ARRAY
+from tests.conftest import eventually
+from tests.daemon.live import simulated_sound
 from tests.web.conftest import SIMULATED, Dashboard
 
 pytestmark = pytest.mark.soak  # what is on each page is tested by itself

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.conditions import Cause
-from pipeline.sinks.journal import Journal, utc
-from pipeline.training.model import Model
+from pipeline.core.sensor_state import Cause
+from pipeline.model.model import Model
+from pipeline.storage.journal import Journal, utc
 from tests.conftest import eventually
 from tests.web.conftest import SIMULATED, TIMEOUT, Dashboard
 from tests.web.looks import check_looks

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from pipeline.service.settings import effective, read_settings, settings_of
+from pipeline.config.schema import effective, read_settings, settings_of
 from tests.web.conftest import Dashboard
 from tests.web.looks import check_looks
 

@@ -9,10 +9,11 @@ from threading import Event, Semaphore, Thread
 
 import pytest
 
-from pipeline.service.settings import Settings, Storage
-from pipeline.sinks.journal import Journal
-from pipeline.web import connections, security
-from pipeline.web.context import Context
+from pipeline.config.schema import Settings, Storage
+from pipeline.storage.journal import Journal
+from pipeline.web import guard as security
+from pipeline.web import slow_clients as connections
+from pipeline.web.dependencies import Context
 from tests.conftest import eventually
 from tests.web.asking import TIMEOUT, ask, connected, rest, status_of
 

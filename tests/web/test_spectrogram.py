@@ -7,14 +7,14 @@ import base64
 import numpy as np
 import pytest
 
-from pipeline.errors import NotFound
-from pipeline.events import Block
-from pipeline.service.settings import read_settings
-from pipeline.sinks.journal import Journal
-from pipeline.sinks.sound import Part, SoundStore, Spool, piece_end, raw_tail
-from pipeline.web.context import Context
-from pipeline.web.listening import Listener
-from pipeline.web.sounds import latest
+from pipeline.config.schema import read_settings
+from pipeline.core.errors import NotFound
+from pipeline.core.events import Block
+from pipeline.storage.audio import Part, SoundStore, Spool, piece_end, raw_tail
+from pipeline.storage.journal import Journal
+from pipeline.web.audio import latest
+from pipeline.web.dependencies import Context
+from pipeline.web.live_audio import Listener
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, N_BANDS, bands, columns
 
 RATE = 8000

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.service.settings import read_settings
-from pipeline.service.state import StateDirectory
-from pipeline.sinks.journal import Entry, Journal
-from pipeline.web.live import Live
+from pipeline.config.schema import read_settings
+from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.journal import Entry, Journal
+from pipeline.web.event_stream import Live
 from pipeline.web.server import serve
 from tests.conftest import awaited, eventually, free_port
-from tests.service.live import settings
+from tests.daemon.live import settings
 from tests.web.asking import Answer, ask
 from tests.web.conftest import TIMEOUT
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pipeline.sinks.journal import Entry, Journal
+from pipeline.storage.journal import Entry, Journal
 from tests.conftest import component, eventually
 from tests.web.conftest import Dashboard
 

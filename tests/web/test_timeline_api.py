@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pipeline.sinks.journal import Entry, Journal
+from pipeline.storage.journal import Entry, Journal
 from tests.web.served import Served, served
 
 START = datetime(2026, 5, 1, 4, 0, tzinfo=UTC)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pipeline.service.activity import Kind, Portion, activities
-from pipeline.service.labelling import parsed_time
-from pipeline.sinks.journal import utc
-from pipeline.web.context import Context, Laborious, TheContext
+from pipeline.storage.activity import Kind, Portion, activities
+from pipeline.storage.journal import utc
+from pipeline.storage.labels import parsed_time
+from pipeline.web.dependencies import Context, Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["activity"], dependencies=[Laborious])
 _SAME_SECONDS = 2.0

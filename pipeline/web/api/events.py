@@ -11,9 +11,9 @@ from fastapi.responses import Response
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from pipeline.errors import NotFound
-from pipeline.sinks.jsonl import EVENT_TYPES
-from pipeline.web.context import TheContext
+from pipeline.core.errors import NotFound
+from pipeline.core.event_json import EVENT_TYPES
+from pipeline.web.dependencies import TheContext
 from pipeline.web.schemas import Event, Events
 
 router = APIRouter(tags=["events"])
@@ -64,4 +64,4 @@ async def schema() -> Response:
 
 @cache
 def _schema() -> bytes:
-    return files("pipeline.sinks").joinpath("events.schema.json").read_bytes()
+    return files("pipeline.core").joinpath("events.schema.json").read_bytes()

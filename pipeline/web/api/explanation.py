@@ -10,22 +10,23 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from pipeline.errors import GemmedError, NotFound, UsageError
-from pipeline.service.assembly import Choices, loaded
-from pipeline.service.explain import WHY, Explained, compared, contribution, contributions_are
-from pipeline.service.explain_stored import causes_at, explain_stored
-from pipeline.service.reasons import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
-from pipeline.service.references import Reference, ReferenceSounds
-from pipeline.service.rhythm import rhythm_in_words
-from pipeline.sinks.journal import Journal, Stored
-from pipeline.sinks.sound import SoundStore
-from pipeline.training.metrics import fused_log_odds
-from pipeline.training.model import Model
+from pipeline.core.choices import Choices
+from pipeline.core.errors import GemmedError, NotFound, UsageError
+from pipeline.model.build import loaded
+from pipeline.model.metrics import fused_log_odds
+from pipeline.model.model import Model
+from pipeline.reports.deciding_values import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
+from pipeline.reports.explanation import WHY, Explained, compared, contribution, contributions_are
+from pipeline.reports.reference_audio import Reference, ReferenceSounds
+from pipeline.reports.rhythm import rhythm_in_words
+from pipeline.reports.stored_explanation import causes_at, explain_stored
+from pipeline.storage.audio import SoundStore
+from pipeline.storage.journal import Journal, Stored
 from pipeline.web.api.events import EventId
 from pipeline.web.api.sound import WAV, Sensor, wav
-from pipeline.web.context import Context, Laborious, TheContext
+from pipeline.web.audio import Stretch, as_spectrogram, as_wav
+from pipeline.web.dependencies import Context, Laborious, TheContext
 from pipeline.web.schemas import Event, Spectrogram
-from pipeline.web.sounds import Stretch, as_spectrogram, as_wav
 
 router = APIRouter(prefix="/api/v1", tags=["explanations"], dependencies=[Laborious])
 _NEAREST = 3

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, StringConstraints
 
-from pipeline.errors import UsageError
-from pipeline.service.history import History
-from pipeline.service.labelling import Given, Moment, check_word, give, moment_of_event, take_back
-from pipeline.service.names import shown_name
-from pipeline.service.registry import Registry
-from pipeline.service.review import labels_of
-from pipeline.sinks.journal import Journal, Row
+from pipeline.core.errors import UsageError
+from pipeline.core.label_names import shown_name
+from pipeline.retraining.registry import Registry
+from pipeline.storage.journal import Journal, Row
+from pipeline.storage.labels import Given, Moment, check_word, give, moment_of_event, take_back
+from pipeline.storage.passage_history import History
+from pipeline.storage.review_queue import labels_of
 from pipeline.training.labels import NOT_SURE, UNKNOWN, is_class
-from pipeline.web.context import Context, TheContext, Who
+from pipeline.web.dependencies import Context, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/labels", tags=["labels"])
 _VIA = "page"

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from pipeline.errors import NotFound, UsageError
-from pipeline.events import NoticeKind
-from pipeline.service.assembly import loaded
-from pipeline.service.model_words import Criterion, agreement, criteria, differences, learned_apart
-from pipeline.service.references import Reference, ReferenceSounds
-from pipeline.service.registry import Registered, Registry
-from pipeline.sinks.journal import Journal, Row
-from pipeline.sinks.sound import SoundStore
-from pipeline.web.context import Context, Laborious, TheContext, Who
+from pipeline.core.errors import NotFound, UsageError
+from pipeline.core.events import NoticeKind
+from pipeline.model.build import loaded
+from pipeline.reports.model_text import Criterion, agreement, criteria, differences, learned_apart
+from pipeline.reports.reference_audio import Reference, ReferenceSounds
+from pipeline.retraining.registry import Registered, Registry
+from pipeline.storage.audio import SoundStore
+from pipeline.storage.journal import Journal, Row
+from pipeline.web.dependencies import Context, Laborious, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 Name = Annotated[str, Path(min_length=1, max_length=64, description="The name of a model.")]

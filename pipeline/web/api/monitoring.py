@@ -7,9 +7,9 @@ from typing import Any, Self
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from pipeline.service import readiness
-from pipeline.service.readiness import reasons_not_healthy, reasons_not_ready
-from pipeline.web.context import TheContext
+from pipeline.daemon import readiness
+from pipeline.daemon.readiness import reasons_not_healthy, reasons_not_ready
+from pipeline.web.dependencies import TheContext
 from pipeline.web.metrics import CONTENT_TYPE, exposition
 
 

@@ -13,10 +13,14 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.errors import NotFound, UsageError
-from pipeline.passages import PassageRow
-from pipeline.service.clip import Sound
-from pipeline.service.history import (
+from pipeline.core.errors import NotFound, UsageError
+from pipeline.core.label_names import shown_name
+from pipeline.core.passages import PassageRow
+from pipeline.reports.passage_tables import as_csv
+from pipeline.storage.clips import Sound
+from pipeline.storage.journal import Journal, utc
+from pipeline.storage.labels import parsed_time
+from pipeline.storage.passage_history import (
     Brief,
     NightCounts,
     Wanted,
@@ -26,13 +30,9 @@ from pipeline.service.history import (
     last_night,
     place_of,
 )
-from pipeline.service.labelling import parsed_time
-from pipeline.service.names import shown_name
-from pipeline.service.passage_sources import StoredPassages, as_flac, mixed
-from pipeline.service.passage_tables import as_csv
-from pipeline.service.review import label_of
-from pipeline.sinks.journal import Journal, utc
-from pipeline.web.context import Context, Laborious, TheContext
+from pipeline.storage.passage_sources import StoredPassages, as_flac, mixed
+from pipeline.storage.review_queue import label_of
+from pipeline.web.dependencies import Context, Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["passages"])
 _ALL_KEPT = 0.999

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from pipeline.service.labelling import new_labels
-from pipeline.service.review import Question, Questions, Why, classes_of, given_since
-from pipeline.sinks.journal import Journal
+from pipeline.storage.journal import Journal
+from pipeline.storage.labels import new_labels
+from pipeline.storage.review_queue import Question, Questions, Why, classes_of, given_since
 from pipeline.web.api.labels import Said, Word, words_of
-from pipeline.web.context import Context, Laborious, TheContext
+from pipeline.web.dependencies import Context, Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["labels"])
 CONTEXT_SECONDS = 4.0

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import AwareDatetime, BaseModel, Field
 
-from pipeline.conditions import Cause
-from pipeline.errors import NotFound, UsageError
-from pipeline.service.health_words import evidence_words
-from pipeline.sinks.journal import Journal, Row, utc
-from pipeline.sinks.summaries import summaries
-from pipeline.web.context import Context, TheContext
+from pipeline.core.errors import NotFound, UsageError
+from pipeline.core.sensor_state import Cause
+from pipeline.reports.health_page.wording import evidence_words
+from pipeline.storage.journal import Journal, Row, utc
+from pipeline.storage.rollups import summaries
+from pipeline.web.dependencies import Context, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["sensors"])
 _MOST_BINS = 360

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from pipeline import __version__
-from pipeline.web.context import Context, TheContext
-from pipeline.web.security import SESSION, Refused, cookie_name, patient, peer
-from pipeline.web.visitors import SESSION_SECONDS, Visitor
+from pipeline.web.dependencies import Context, TheContext
+from pipeline.web.guard import SESSION, Refused, cookie_name, patient, peer
+from pipeline.web.sessions import SESSION_SECONDS, Visitor
 
 router = APIRouter(tags=["session"])
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from pipeline.service.settings import (
+from pipeline.config.schema import (
     TakesEffect,
     defaults_of,
     effective,
@@ -16,7 +16,7 @@ from pipeline.service.settings import (
     without_secrets,
     written_as_toml,
 )
-from pipeline.web.context import TheContext
+from pipeline.web.dependencies import TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["settings"])
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
-from pipeline.web.context import Laborious, TheContext
+from pipeline.web.audio import as_spectrogram, as_wav, latest, stretch
+from pipeline.web.dependencies import Laborious, TheContext
 from pipeline.web.schemas import Spectrogram
-from pipeline.web.sounds import as_spectrogram, as_wav, latest, stretch
 
 router = APIRouter(prefix="/api/v1", tags=["sound"], dependencies=[Laborious])
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from pipeline.web.context import TheContext
+from pipeline.web.dependencies import TheContext
 from pipeline.web.schemas import Status
 
 router = APIRouter(prefix="/api/v1", tags=["status"])

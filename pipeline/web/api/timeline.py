@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pipeline.errors import UsageError
-from pipeline.service.labelling import parsed_time
-from pipeline.service.timeline import Timeline, timeline
-from pipeline.web.context import Laborious, TheContext
+from pipeline.core.errors import UsageError
+from pipeline.storage.labels import parsed_time
+from pipeline.storage.timeline import Timeline, timeline
+from pipeline.web.dependencies import Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["timeline"], dependencies=[Laborious])
 _LATEST = 32_503_680_000.0

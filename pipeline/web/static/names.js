@@ -1,4 +1,4 @@
-// Names of labels as people see them: the rule of pipeline/service/names.py.
+// Names of labels as people see them: the rule of pipeline/core/label_names.py.
 
 import { words } from "./dom.js";
 

@@ -1,0 +1,1 @@
+"""Settings of the daemon in strict TOML, and the messages about wrong ones."""

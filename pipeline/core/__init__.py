@@ -1,0 +1,1 @@
+"""Events, errors, protocols, framing, exact arithmetic, checkpoints and the loop: what all other packages share."""

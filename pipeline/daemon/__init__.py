@@ -1,0 +1,1 @@
+"""`gemmed run`: the loop around the chain, its status, recorder and housekeeping."""

@@ -1,0 +1,1 @@
+"""The published experiments, measured again, and a grid of corrupted training sets."""

@@ -1,0 +1,1 @@
+"""Notifications, MQTT, webhooks and message services; the process that forwards events."""

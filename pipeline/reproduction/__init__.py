@@ -1,1 +1,0 @@
-"""The published experiments, measured again. What is written is what was measured."""

@@ -1,0 +1,1 @@
+"""Learning beside a daemon: examples, schedule, gate, registry, the controlling thread and the worker process."""

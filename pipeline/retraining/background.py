@@ -1,0 +1,59 @@
+"""What a daemon heard while nobody passed: background to learn from that nobody labeled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.model.hot_swap import Hearing
+from pipeline.storage.journal import Journal
+from pipeline.training.examples import evenly
+from pipeline.training.labeled_spans import APART_SECONDS, Passage, Stretch
+
+PRESUMED = "background"
+"""Label of stretches that are presumed to have nobody in them; a word for nobody."""
+_STRETCH_SECONDS = 60.0
+_MOST_STRETCHES = 60
+
+
+def is_presumed(passage: Passage) -> bool:
+    """Return whether a passage of the store is background that nobody labeled."""
+    return all(one.label == PRESUMED for one in passage.stretches)
+
+
+def presumed_background(journal: Journal, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
+    """Return minutes of kept sound that are far from every passage and every label, evenly spread over all there is."""
+    rate_hz, length = hearing.grid.rate_hz, round(_STRETCH_SECONDS * hearing.grid.rate_hz)
+    taken = _taken(journal, labels)
+    apart = round(APART_SECONDS * rate_hz)
+    free = [
+        (recording, start)
+        for recording, start, stop in _kept(journal, hearing)
+        for start in range(-(-start // length) * length, stop - length + 1, length)
+        if not any(a - apart < start + length and b + apart > start for a, b in taken.get(recording, ()))
+    ]
+    chosen = [free[n] for n in evenly(len(free), _MOST_STRETCHES)]
+    return [Passage(recording, (Stretch(start, start + length, PRESUMED),)) for recording, start in chosen]
+
+
+def _taken(journal: Journal, labels: Mapping[str, Sequence[Stretch]]) -> dict[str, list[tuple[int, int]]]:
+    """Start and stop of all passages and labels, by recording."""
+    taken = {recording: [(one.start, one.stop) for one in stretches] for recording, stretches in labels.items()}
+    for row in journal.rows("SELECT recording, start_sample, stop_sample FROM passages"):
+        taken.setdefault(row["recording"], []).append((row["start_sample"], row["stop_sample"]))
+    return taken
+
+
+def _kept(journal: Journal, hearing: Hearing) -> list[tuple[str, int, int]]:
+    """Recording, start and stop of sound without holes that all sensors delivered, in the order of time."""
+    found: list[tuple[str, int, int]] = []
+    for row in journal.rows(
+        "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
+        "WHERE file IS NOT NULL AND rate_hz = ? AND recordings.sensors = ? AND delivered NOT LIKE '%false%' "
+        "ORDER BY started_at, recording, start",
+        (hearing.grid.rate_hz, hearing.n_sensors),
+    ):
+        if found and (found[-1][0], found[-1][2]) == (row["recording"], row["start"]):
+            found[-1] = row["recording"], found[-1][1], row["stop"]
+        else:
+            found.append((row["recording"], row["start"], row["stop"]))
+    return found

@@ -1,0 +1,1 @@
+"""The process and its machine: logs, systemd, child processes, pools of workers, the state directory."""

@@ -1,1 +1,0 @@
-"""Where sources, stages and observers meet: training, replay, evaluation."""

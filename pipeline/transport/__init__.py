@@ -1,0 +1,1 @@
+"""Facts of a source as messages, and the client of NATS JetStream."""
