@@ -1,4 +1,4 @@
-"""How far others have come, and the last heartbeat: one row each, replaced whenever it changes."""
+"""How far each source was processed, and the last heartbeat: a row each, replaced whenever it changes."""
 
 from __future__ import annotations
 

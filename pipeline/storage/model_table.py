@@ -34,6 +34,7 @@ class RefusalRow:
     sensor: int
     why: str
     believed: float
+    """How far, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def kept_seconds(journal: Journal) -> float:
 
 
 def stored_ends(journal: Journal, rate_hz: int, sensors: int) -> dict[str, int]:
-    """Return how many samples were stored of each recording of this rate and number of sensors."""
+    """Return how many samples were stored of each recording of this format."""
     rows = journal.rows(
         "SELECT recording, max(stop) AS stop FROM pieces JOIN recordings ON name = recording "
         "WHERE rate_hz = ? AND sensors = ? GROUP BY recording",
@@ -137,7 +137,7 @@ def stored_ends(journal: Journal, rate_hz: int, sensors: int) -> dict[str, int]:
 
 
 def newest_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
-    """Return the kept pieces of all recordings of this rate and number of sensors, the newest first."""
+    """Return the kept pieces of all recordings of this format, the newest first."""
     rows = journal.rows(
         "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
         "WHERE file IS NOT NULL AND rate_hz = ? AND sensors = ? ORDER BY started_at DESC, start DESC",
@@ -147,7 +147,7 @@ def newest_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
 
 
 def whole_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
-    """Return the kept pieces of this rate that all of so many sensors delivered, in the order of time."""
+    """Return the kept pieces of all recordings of this format that every sensor delivered, in the order of time."""
     rows = journal.rows(
         "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
         "WHERE file IS NOT NULL AND rate_hz = ? AND recordings.sensors = ? AND delivered NOT LIKE '%false%' "

@@ -143,7 +143,7 @@ def _check(context: Context, number: int) -> None:
 
 
 def _last_state(journal: Journal, number: int) -> Stored | None:
-    """The last change of state of a sensor."""
+    """Return the last change of state of a sensor, or None."""
     return next(iter(events_of_sensor(journal, "state_changed", number, most=1)), None)
 
 
