@@ -50,6 +50,7 @@ LAYERS = (
 """All packages, low to high. A package imports only those of lower layers; packages of one layer know nothing of each
 other.
 """
+SQL = re.compile(r"\bSELECT\b.*\bFROM\b|\bINSERT( OR \w+)? INTO\b|\bUPDATE \w+ SET\b|\bDELETE FROM\b", re.DOTALL)
 MOST_MODULES = 24
 """Public ones in a folder."""
 
@@ -66,6 +67,14 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def literals(path: Path) -> list[str]:
+    """Strings of a module; of one with values in it a dot stands for each value."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    mixed = [node.values for node in nodes if isinstance(node, ast.JoinedStr)]
+    return plain + ["".join(one.value if isinstance(one, ast.Constant) else "." for one in own) for own in mixed]
 
 
 def place(path: Path) -> str:
@@ -118,6 +127,12 @@ def test_stages_read_no_clock_open_no_file_and_start_nothing(path):
         "random",
     }
     assert not re.search(r"(?<![\w.])(open|print)\(", path.read_text())
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if part(p) != "storage"], ids=place)
+def test_sql_stands_in_storage_only(path):
+    """All others ask functions of the storage, which return typed rows."""
+    assert not [text for text in literals(path) if SQL.search(text)]
 
 
 @pytest.mark.parametrize("package", DOORS)

@@ -54,7 +54,9 @@ from pipeline.runtime.systemd import Notifier
 from pipeline.sources.factory import door, folder, patience, source_name, streamed
 from pipeline.sources.live_folder import WatchedFolder
 from pipeline.sources.reconnecting import LiveSource
-from pipeline.storage.journal import Journal, utc
+from pipeline.storage.cursors import store_heartbeat, stored_place
+from pipeline.storage.journal import utc
+from pipeline.storage.stored_events import runs_that_died
 
 if TYPE_CHECKING:
     from pipeline.sources.jetstream import StreamedArray
@@ -154,8 +156,8 @@ class Daemon:
             open_folder = partial(folder, settings, source)
             return WatchedFolder(open_folder, known=known, name=self._name, patience=patience(settings))
         if isinstance(source, StreamSource):
-            rows = self._recorder.journal.rows("SELECT body FROM places WHERE source = ?", (source_name(settings),))
-            return streamed(settings, source, place=rows[0]["body"] if rows else None, name=self._name)
+            place = stored_place(self._recorder.journal, source_name(settings))
+            return streamed(settings, source, place=place, name=self._name)
         return LiveSource(
             door(settings),
             rate_hz=settings.array.rate_hz,
@@ -172,7 +174,7 @@ class Daemon:
         return f"{self.run_name}-{number:04d}"
 
     def _tell_beginning(self) -> None:
-        for died in _runs_that_died(self._recorder.journal):
+        for died in runs_that_died(self._recorder.journal):
             self._recorder.observe(Notice(NoticeKind.RUN_DIED, {"run_that_died": died}))
             log.warning("an earlier run ended without a word", run_that_died=died)
         settings = without_secrets(effective(self.settings))
@@ -311,10 +313,7 @@ class Daemon:
             return
         self._beaten_at = now
         try:
-            self._recorder.journal.execute(
-                "INSERT OR REPLACE INTO heartbeat (one, time, body) VALUES (1, ?, ?)",
-                (utc(datetime.now(UTC)), json.dumps(self._status())),
-            )
+            store_heartbeat(self._recorder.journal, self._status())
             self._summaries.write(self._recorder.journal)
         except StorageError as error:
             log.warning("the status cannot be stored", why=str(error))
@@ -421,19 +420,6 @@ class _Steered:
             self._before(fact)
             yield fact
             yield from self._between(fact)
-
-
-def _runs_that_died(journal: Journal) -> list[str]:
-    """Those that began, never said that they stopped, and were not missed yet."""
-    rows = journal.rows(
-        """
-        SELECT run FROM events WHERE type = 'run_started' AND run NOT IN (
-            SELECT run FROM events WHERE type = 'run_stopped'
-            UNION SELECT json_extract(body, '$.run_that_died') FROM events WHERE type = 'run_died'
-        )
-        """
-    )
-    return [row["run"] for row in rows]
 
 
 def _resident_bytes() -> int:

@@ -15,8 +15,10 @@ from pipeline.core.event_json import EventLines
 from pipeline.core.events import Notice, NoticeKind, RecordingFinished, RecordingStarted
 from pipeline.core.passages import PASSAGE_EVENTS
 from pipeline.runtime.logs import log
+from pipeline.storage.cursors import place_change
 from pipeline.storage.journal import Change, Entry, Row, opened_or_replaced
 from pipeline.storage.passage_table import passage_change
+from pipeline.storage.recordings import RecordingRow, beginning_change, ending_change
 
 _MOST_WAITING = 20_000
 _RETRY_SECONDS = 2.0
@@ -41,7 +43,7 @@ class Recorder:
         self._lines = EventLines(self._take, model="")
         self._recording: RecordingStarted | None = None
         self._waiting: deque[Entry] = deque()
-        self._statements: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._statements: deque[Change] = deque()
         self._read_only_since: float | None = None
         self._tried_at = 0.0
         self._lost = 0
@@ -59,22 +61,18 @@ class Recorder:
             self._begin(event)
         self._lines.observe(event)
         if isinstance(event, RecordingFinished):
-            self._statements.append(
-                ("UPDATE recordings SET samples = ? WHERE name = ?", (event.samples, event.recording))
-            )
+            self._statements.append(ending_change(event.recording, event.samples))
 
     def _begin(self, started: RecordingStarted) -> None:
         self._recording = started
         assert started.started_at is not None
-        values = (started.recording, self._run, started.rate_hz, len(started.sensors), self.choices)
-        self._statements.append((
-            "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES (?, ?, ?, ?, ?, ?)",
-            (*values, started.started_at.isoformat()),
-        ))  # fmt: skip
+        started_at, n_sensors = started.started_at.isoformat(), len(started.sensors)
+        row = RecordingRow(started.recording, self._run, started.rate_hz, n_sensors, self.choices, started_at)
+        self._statements.append(beginning_change(row))
 
     def note_place(self, source: str, place: str) -> None:
         """Up to where a log of sound was decided about; stored together with what was decided."""
-        self.change(("INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (source, place)))
+        self.change(place_change(source, place))
 
     def change(self, change: Change) -> None:
         """Store a change of a table at the next commit."""

@@ -16,7 +16,10 @@ from pipeline.fleet.config import Fleet
 from pipeline.fleet.passages import SETTLE_SECONDS, ArrayPassages, FleetPassage, FleetPassages
 from pipeline.outputs.notification_rules import Rules, day_before, summary_due
 from pipeline.outputs.notification_text import SensorFault, SummaryFacts, Wording
+from pipeline.storage.cursors import store_place, stored_place
 from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.outbox import forget_delivered
+from pipeline.storage.stored_events import is_notified, last_notified, passages_ended_since
 from pipeline.training.labels import is_nobody
 from pipeline.transport.nats import Broker, Message
 
@@ -41,10 +44,10 @@ class Cursor:
 
     @classmethod
     def read(cls, journal: Journal) -> Cursor | None:
-        rows = journal.rows("SELECT body FROM places WHERE source = ?", (_CURSOR,))
-        if not rows:
+        place = stored_place(journal, _CURSOR)
+        if place is None:
             return None
-        body = json.loads(rows[0]["body"])
+        body = json.loads(place)
         until = body["summaries_until"]
         return cls(
             body["stream"], body["sequence"], body["last"], None if until is None else datetime.fromisoformat(until)
@@ -57,7 +60,7 @@ class Cursor:
             "last": self.last,
             "summaries_until": None if self.summaries_until is None else utc(self.summaries_until),
         }
-        journal.execute("INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (_CURSOR, json.dumps(body)))
+        store_place(journal, _CURSOR, json.dumps(body))
 
 
 @dataclass(slots=True)
@@ -113,7 +116,7 @@ class FleetNotifying:
         self._summarize(now)
         if now - self._forgot_at > _FORGET_EVERY:
             self._forgot_at = now
-            self._forget(now)
+            forget_delivered(self._journal, now - _KEEP)
 
     def as_dict(self) -> dict[str, Any]:
         """Return whether somebody is at any array, the passages of this local day, and the last one."""
@@ -125,12 +128,9 @@ class FleetNotifying:
         ]
         newest = max(found, key=lambda one: one["start_time"] or "", default=None)
         day = datetime.combine(self._rules.local(datetime.now(UTC)).date(), daytime(), self._rules.zone)
-        ended = self._journal.rows(
-            "SELECT count(*) AS n FROM events WHERE type = 'passage_ended' AND time >= ?", (utc(day),)
-        )
         return {
             "presence": {"somebody": bool(found), "since": newest and newest["start_time"], "passage": newest},
-            "passages_today": ended[0]["n"],
+            "passages_today": passages_ended_since(self._journal, day),
             "last_passage": self._last_ended(),
         }
 
@@ -170,7 +170,7 @@ class FleetNotifying:
     def _notify(self, name: str, array: _Array, row: PassageRow) -> None:
         if row.start_time is None or self._is_notified(name, row):
             return
-        if self._rules.refusal(row, self._notified(name, row.label)) is not None:
+        if self._rules.refusal(row, last_notified(self._journal, row.label, array=name)) is not None:
             return
         place = {"array": name, "site": array.site}
         self._add(Entry(self._run, array.wording.passage(row) | place, row.recording, time=row.end_time))
@@ -181,24 +181,7 @@ class FleetNotifying:
             self._cursor.store(self._journal)
 
     def _is_notified(self, array: str, row: PassageRow) -> bool:
-        return any(
-            self._journal.rows(
-                "SELECT 1 FROM events WHERE type = 'notification' AND json_extract(body, '$.passage') = ? "
-                "AND json_extract(body, '$.array') = ? LIMIT 1",
-                (part.passage, array),
-            )
-            for part in row.parts
-        )
-
-    def _notified(self, array: str, label: str | None) -> datetime | None:
-        """Return the end of the last passage of an array with a label that was notified."""
-        rows = self._journal.rows(
-            "SELECT json_extract(body, '$.end_time') AS end_time FROM events WHERE type = 'notification' "
-            "AND json_extract(body, '$.about') = 'passage' AND json_extract(body, '$.array') = ? "
-            "AND json_extract(body, '$.label') IS ? ORDER BY id DESC LIMIT 1",
-            (array, label),
-        )
-        return datetime.fromisoformat(rows[0]["end_time"]) if rows else None
+        return any(is_notified(self._journal, part.passage, array=array) for part in row.parts)
 
     def _summarize(self, now: datetime) -> None:
         """Sum up the day when its time has come and its passages are settled."""
@@ -247,13 +230,6 @@ class FleetNotifying:
             for sensor in json.loads(status[name].value).get("sensors", ())
             if sensor["state"] == State.BAD
         ]
-
-    def _forget(self, now: datetime) -> None:
-        """Remove old events that every output has."""
-        self._journal.execute(
-            "DELETE FROM events WHERE time < ? AND id <= (SELECT coalesce(min(last_id), 0) FROM deliveries)",
-            (utc(now - _KEEP),),
-        )
 
 
 def _entry(run: str, array: str, site: str, event: Mapping[str, Any]) -> Entry:

@@ -21,9 +21,17 @@ from pipeline.core.passages import LEAST_CONFIDENCE, PASSAGE_EVENTS, QUIET_SECON
 from pipeline.core.sensor_state import State
 from pipeline.outputs.notification_rules import QuietHours, Rules, day_before, summary_due
 from pipeline.outputs.notification_text import SensorFault, SummaryFacts, Wording
+from pipeline.storage.cursors import place_change, stored_place
 from pipeline.storage.journal import Change, Journal, Row, utc
 from pipeline.storage.passage_history import History
-from pipeline.storage.passage_table import stored_passages, whole_passage
+from pipeline.storage.passage_table import newest_passage, stored_passages, whole_passage
+from pipeline.storage.stored_events import (
+    changes_of_state,
+    is_notified,
+    last_notified,
+    notified_since,
+    summed_up_until,
+)
 from pipeline.training.labels import is_nobody
 
 _CURSOR = "notifications"
@@ -57,18 +65,17 @@ class Cursor:
 
     @classmethod
     def read(cls, journal: Journal) -> Cursor | None:
-        rows = journal.rows("SELECT body FROM places WHERE source = ?", (_CURSOR,))
-        if not rows:
+        place = stored_place(journal, _CURSOR)
+        if place is None:
             return None
-        body = json.loads(rows[0]["body"])
+        body = json.loads(place)
         until = body["summaries_until"]
         return cls(body["event"], None if until is None else datetime.fromisoformat(until))
 
     @property
     def change(self) -> Change:
         until = None if self.summaries_until is None else utc(self.summaries_until)
-        body = json.dumps({"event": self.event, "summaries_until": until})
-        return "INSERT OR REPLACE INTO places (source, body) VALUES (?, ?)", (_CURSOR, body)
+        return place_change(_CURSOR, json.dumps({"event": self.event, "summaries_until": until}))
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -154,7 +161,7 @@ class Notifying:
             return False
         if row.end == PassageEnd.RECORDING_ENDED and not stopping and not self._is_over(row):
             return False
-        if self._is_notified(row) or self.wording.rules.refusal(row, self._notified(row.label)) is not None:
+        if self._is_notified(row) or self._is_refused(row):
             return self._move(number)
         assert row.end_time is not None
         self._cursor = Cursor(number, self._cursor.summaries_until)
@@ -174,23 +181,11 @@ class Notifying:
         return whole_passage(self._store.journal, passage, running=self._run, least_confidence=self.least_confidence)
 
     def _is_notified(self, row: PassageRow) -> bool:
-        return any(
-            self._store.journal.rows(
-                "SELECT 1 FROM events WHERE type = 'notification' AND json_extract(body, '$.passage') = ? LIMIT 1",
-                (part.passage,),
-            )
-            for part in row.parts
-        )
+        return any(is_notified(self._store.journal, part.passage) for part in row.parts)
 
-    def _notified(self, label: str | None) -> datetime | None:
-        """Return the end of the last passage with a label that was notified."""
-        rows = self._store.journal.rows(
-            "SELECT json_extract(body, '$.end_time') AS end_time FROM events WHERE type = 'notification' "
-            "AND json_extract(body, '$.about') = 'passage' AND json_extract(body, '$.label') IS ? "
-            "ORDER BY id DESC LIMIT 1",
-            (label,),
-        )
-        return datetime.fromisoformat(rows[0]["end_time"]) if rows else None
+    def _is_refused(self, row: PassageRow) -> bool:
+        last = last_notified(self._store.journal, row.label)
+        return self.wording.rules.refusal(row, last) is not None
 
     def _summarize(self, now: datetime) -> None:
         """Sum up the day when its time has come, once passages before it are settled."""
@@ -205,28 +200,14 @@ class Notifying:
         if due is None or self._waiting or (now - due).total_seconds() < _SETTLE_SECONDS:
             return
         self._cursor = Cursor(cursor.event, due)
-        body = self.wording.summary(self._facts(self._summed_up_until() or day_before(rules, due), due))
+        body = self.wording.summary(self._facts(summed_up_until(self._store.journal) or day_before(rules, due), due))
         self._store.add(body, due, self._cursor.change)
-
-    def _summed_up_until(self) -> datetime | None:
-        events = self._store.journal.rows(
-            "SELECT json_extract(body, '$.until') AS until FROM events WHERE type = 'notification' "
-            "AND json_extract(body, '$.about') = 'summary' ORDER BY id DESC LIMIT 1"
-        )
-        return datetime.fromisoformat(events[0]["until"]) if events else None
 
     def _facts(self, since: datetime, until: datetime) -> SummaryFacts:
         journal = self._store.journal
         history = History(journal, running=self._run, least_confidence=self.least_confidence)
         found = [one for one in history.briefs if since < one.start <= until and not is_nobody(one.known_as)]
-        notified = {
-            row["passage"]
-            for row in journal.rows(
-                "SELECT json_extract(body, '$.passage') AS passage FROM events WHERE type = 'notification' "
-                "AND time > ?",
-                (utc(since),),
-            )
-        }
+        notified = notified_since(journal, since)
         return SummaryFacts(
             since,
             until,
@@ -255,8 +236,8 @@ class Notifying:
         return _Today(day, count, whole[-1] if whole else self._newest())
 
     def _newest(self) -> PassageRow | None:
-        rows = self._store.journal.rows("SELECT passage FROM passages ORDER BY start_time DESC LIMIT 1")
-        return self._whole(rows[0]["passage"]) if rows else None
+        passage = newest_passage(self._store.journal)
+        return None if passage is None else self._whole(passage)
 
     def _brief(self, row: PassageRow) -> Row:
         brief = self.wording.passage(row)
@@ -276,12 +257,7 @@ class _Today:
 def _faults(journal: Journal, since: datetime, until: datetime) -> list[SensorFault]:
     """Return the sensors that were bad in a time, with all causes."""
     causes: dict[int, dict[str, None]] = {}
-    rows = journal.rows(
-        "SELECT body FROM events WHERE type = 'state_changed' AND time > ? AND time <= ? ORDER BY time, id",
-        (utc(since), utc(until)),
-    )
-    for row in rows:
-        body = json.loads(row["body"])
-        if body["to"] == State.BAD:
-            causes.setdefault(body["sensor"], {}).update(dict.fromkeys(body["causes"]))
+    for event in changes_of_state(journal, since, until):
+        if event.body["to"] == State.BAD:
+            causes.setdefault(event.body["sensor"], {}).update(dict.fromkeys(event.body["causes"]))
     return [SensorFault(sensor, tuple(found)) for sensor, found in sorted(causes.items())]

@@ -21,6 +21,7 @@ from pipeline.sources.files import Recording, find_recordings
 from pipeline.stages import Chain, Projection
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import kept_samples, recording_row
 from pipeline.training.extract import Format
 from pipeline.training.labeled_spans import recording_of
 
@@ -89,15 +90,10 @@ class ReferenceSounds:
         return samples
 
     def _is_stored(self, name: str) -> bool:
-        return bool(self._journal.rows("SELECT 1 FROM recordings WHERE name = ?", (name,)))
+        return recording_row(self._journal, name) is not None
 
     def _is_kept(self, reference: Reference) -> bool:
-        (row,) = self._journal.rows(
-            "SELECT coalesce(sum(min(stop, ?3) - max(start, ?2)), 0) AS samples FROM pieces "
-            "WHERE recording = ?1 AND stop > ?2 AND start < ?3 AND file IS NOT NULL",
-            reference.span,
-        )
-        return bool(row["samples"] == reference.stop - reference.start)
+        return kept_samples(self._journal, *reference.span) == reference.stop - reference.start
 
     def _is_simulated(self, name: str) -> bool:
         return isinstance(self._settings.source, SimulatedSource) and is_simulated(name)

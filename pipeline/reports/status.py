@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from pipeline.daemon.readiness import (
     reasons_not_ready,
 )
 from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.cursors import last_heartbeat
 from pipeline.storage.journal import Journal
 from pipeline.storage.presence_audit import audit_words, presence_audit, recent_passages
 
@@ -48,16 +48,15 @@ def status(state: StateDirectory) -> dict[str, Any]:
 
 
 def _stored(journal: Journal, *, running: bool) -> dict[str, Any]:
-    beats = journal.rows("SELECT time, body FROM heartbeat")
-    beat = json.loads(beats[0]["body"]) if beats else {}
+    beat = last_heartbeat(journal)
     events = journal.events(types=[*TROUBLES, "settings_reloaded"], newest_first=True)
     troubles = [event.as_dict() for event in islice((e for e in events if is_trouble(e.body)), _MOST_TROUBLES)]
     last = next(journal.events(types=["decision"], most=1, newest_first=True), None)
-    run = beat.get("run")
+    run = None if beat is None else beat.status.get("run")
     return {
-        **beat,
+        **({} if beat is None else beat.status),
         "running": running,
-        **({"beat_seconds_ago": round(_age(beats[0]["time"]), 1)} if beats else {}),
+        **({} if beat is None else {"beat_seconds_ago": round(beat.age_seconds, 1)}),
         "seconds_since_start": _seconds_since_start(journal, run) if running else None,
         "state_directory": str(journal.path.parent),
         "troubles": troubles,

@@ -30,7 +30,9 @@ from pipeline.model.model import Model
 from pipeline.reports.explanation import Explained
 from pipeline.stages import Chain, Classification, Presence, Projection, Screening
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Journal, Row, Stored
+from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.recordings import RecordingRow, known_recording
+from pipeline.storage.stored_events import changes_of_trust, last_states
 
 
 def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Model) -> Explained:
@@ -39,13 +41,13 @@ def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Mo
     Roles and weights depend on earlier segments, so they are taken from the event.
     """
     assert event.recording is not None
-    (row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (event.recording,))
+    row = known_recording(journal, event.recording)
     blocks = _blocks(event, sound)
     verdicts = _verdicts(event, journal, row, blocks, model)
     decision = _decision(event.body, verdicts, model.classes)
     same = rounded_numbers(verdicts.screened.p_values) == event.body["p_values"]
     samples = np.concatenate([block.samples for block in blocks], axis=1)
-    choices = Choices.from_dict(json.loads(row["choices"]))
+    choices = Choices.from_dict(json.loads(row.choices))
     return Explained(event.recording, decision, event.body, samples, model, choices, same, causes_at(event, journal))
 
 
@@ -63,7 +65,7 @@ def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
     return blocks
 
 
-def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], model: Model) -> Verdicts:
+def _verdicts(event: Stored, journal: Journal, row: RecordingRow, blocks: list[Block], model: Model) -> Verdicts:
     told = event.body.get("sensor_presence")  # events of earlier versions have none
     chain = Chain(
         *listening(model.grid, model.settings),
@@ -72,13 +74,10 @@ def _verdicts(event: Stored, journal: Journal, row: Row, blocks: list[Block], mo
         Screening(model.screen, model.reference),
         Classification(model.classifiers),
     )
-    sensors = tuple(str(number + 1) for number in range(row["sensors"]))
-    chain.push(RecordingStarted(row["name"], row["rate_hz"], sensors))
-    for change in journal.rows(
-        "SELECT body FROM events WHERE type = 'trust_changed' AND recording = ? AND id < ? ORDER BY id",
-        (event.recording, event.id),
-    ):
-        chain.push(_trust(json.loads(change["body"])))
+    sensors = tuple(str(number + 1) for number in range(row.sensors))
+    chain.push(RecordingStarted(row.name, row.rate_hz, sensors))
+    for change in changes_of_trust(journal, row.name, before=event.id):
+        chain.push(_trust(change.body))
     for fact in (fact for block in blocks for fact in chain.push(block)):
         if isinstance(fact, Verdicts):
             return fact
@@ -116,10 +115,5 @@ def _decision(body: dict[str, Any], verdicts: Verdicts, classes: tuple[str, ...]
 
 def causes_at(event: Stored, journal: Journal) -> dict[int, tuple[Cause, ...]]:
     """Return the open causes of each sensor, counted from 0, at the time of an event."""
-    rows = journal.rows(
-        "SELECT body, max(id) FROM events WHERE type = 'state_changed' AND recording = ? AND id < ? "
-        "GROUP BY json_extract(body, '$.sensor')",
-        (event.recording, event.id),
-    )
-    bodies = [json.loads(row["body"]) for row in rows]
+    bodies = [change.body for change in last_states(journal, event.recording, before=event.id)]
     return {body["sensor"] - 1: tuple(map(Cause, body["causes"])) for body in bodies}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Self
@@ -22,6 +21,8 @@ from pipeline.model.model import Model
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.recordings import known_recording, runs, stored_until
+from pipeline.storage.stored_events import has_holes
 
 _NOT_DECIDED = {*map(str, NoticeKind), "source_trouble"}
 """Events that do not come out of the stages."""
@@ -44,11 +45,6 @@ class Verdict:
         return not self.different and self.why_not is None
 
 
-def runs(journal: Journal) -> list[str]:
-    """In the order of time."""
-    return [row["run"] for row in journal.rows("SELECT run FROM recordings GROUP BY run ORDER BY min(started_at)")]
-
-
 def chosen_run(journal: Journal, asked: str) -> list[str]:
     """`last`, `all`, or the beginning of a run's name."""
     known = runs(journal)
@@ -63,23 +59,11 @@ def chosen_run(journal: Journal, asked: str) -> list[str]:
     return found
 
 
-def recordings(journal: Journal, run_name: str) -> list[str]:
-    return [
-        row["name"] for row in journal.rows("SELECT name FROM recordings WHERE run = ? ORDER BY rowid", (run_name,))
-    ]
-
-
-def length(journal: Journal, recording: str) -> int:
-    """Samples of a recording that are on disk."""
-    rows = journal.rows("SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ?", (recording,))
-    return int(rows[0]["stop"])
-
-
 def verify(state: StateDirectory, journal: Journal, recording: str, *, progress: Progress | None = None) -> Verdict:
     """Decide about a recording again, with the same changes of models, and compare every event."""
     told = [event for event in journal.events(recording=recording) if event.type not in _NOT_DECIDED]
     n_decisions = sum(event.type == "decision" for event in told)
-    if _is_incomplete(journal, recording):
+    if has_holes(journal, recording):
         return Verdict(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
     rehearsal = _Rehearsal(journal, state, recording)
     if rehearsal.arithmetic != ARITHMETIC:
@@ -119,18 +103,6 @@ def _told_again(rehearsal: _Rehearsal, progress: Progress | None) -> list[dict[s
     return again
 
 
-def _is_incomplete(journal: Journal, recording: str) -> bool:
-    """Whether events were removed for want of space: else their numbers have no holes, whoever told them."""
-    (row,) = journal.rows(
-        """
-        SELECT last - first + 1 > (SELECT count(*) FROM events WHERE id BETWEEN first AND last) AS incomplete
-        FROM (SELECT min(id) AS first, max(id) AS last FROM events WHERE recording = ? AND type != 'label_given')
-        """,
-        (recording,),
-    )
-    return bool(row["incomplete"])
-
-
 def _difference(told: dict[str, Any] | None, again: dict[str, Any] | None) -> str:
     if told is None or again is None:
         return f"{'only again' if told is None else 'only told'}: {json.dumps(again or told)}"
@@ -145,16 +117,16 @@ class _Rehearsal:
 
     def __init__(self, journal: Journal, state: StateDirectory, recording: str) -> None:
         self._journal, self._store, self._recording = journal, SoundStore(state.sound, journal), recording
-        (self.row,) = journal.rows("SELECT * FROM recordings WHERE name = ?", (recording,))
+        self._row = known_recording(journal, recording)
         self._load: Callable[[str], Model] = lru_cache(maxsize=2)(lambda name: Model.load(state.models / name))
 
     @property
     def arithmetic(self) -> str:
-        return str(json.loads(self.row["choices"]).get("arithmetic", "1 scipy"))
+        return str(json.loads(self._row.choices).get("arithmetic", "1 scipy"))
 
     @property
     def is_unfinished(self) -> bool:
-        return self.row["samples"] is None
+        return self._row.samples is None
 
     def __enter__(self) -> Self:
         return self
@@ -167,19 +139,18 @@ class _Rehearsal:
         first = next((event.body["model"] for event in self._journal.events(
             recording=self._recording, types=["model_changed"], most=1)), None)  # fmt: skip
         model = self._load(first) if first else None
-        hearing = Hearing.of(model) if model else Hearing.usual(self.row["rate_hz"], self.row["sensors"])
-        return Switching(hearing, Choices.from_dict(json.loads(self.row["choices"])), model, load=self._load)
+        hearing = Hearing.of(model) if model else Hearing.usual(self._row.rate_hz, self._row.sensors)
+        return Switching(hearing, Choices.from_dict(json.loads(self._row.choices)), model, load=self._load)
 
     def __iter__(self) -> Iterator[object]:
-        sensors = tuple(str(number + 1) for number in range(self.row["sensors"]))
-        started_at = datetime.fromisoformat(self.row["started_at"])
-        yield RecordingStarted(self._recording, self.row["rate_hz"], sensors, started_at)
+        sensors = tuple(str(number + 1) for number in range(self._row.sensors))
+        yield RecordingStarted(self._recording, self._row.rate_hz, sensors, self._row.time(0))
         position = 0
         for event in self._fed():
             yield from self._sound(position, event.body["start_sample"])
             yield _fact(event.type, event.body)
             position = event.body["stop_sample"] if event.type == "gap" else event.body["start_sample"]
-        yield from self._sound(position, max(position, length(self._journal, self._recording)))
+        yield from self._sound(position, max(position, stored_until(self._journal, self._recording)))
 
     def _fed(self) -> Iterator[Stored]:
         """What else came in beside the sound; what the stages themselves say of trust comes out of them again."""

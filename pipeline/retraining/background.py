@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.model.hot_swap import Hearing
 from pipeline.storage.journal import Journal
+from pipeline.storage.passage_table import passage_spans
+from pipeline.storage.recordings import whole_pieces
 from pipeline.training.examples import evenly
 from pipeline.training.labeled_spans import APART_SECONDS, Passage, Stretch
 
@@ -38,22 +40,17 @@ def presumed_background(journal: Journal, labels: Mapping[str, Sequence[Stretch]
 def _taken(journal: Journal, labels: Mapping[str, Sequence[Stretch]]) -> dict[str, list[tuple[int, int]]]:
     """Start and stop of all passages and labels, by recording."""
     taken = {recording: [(one.start, one.stop) for one in stretches] for recording, stretches in labels.items()}
-    for row in journal.rows("SELECT recording, start_sample, stop_sample FROM passages"):
-        taken.setdefault(row["recording"], []).append((row["start_sample"], row["stop_sample"]))
+    for recording, spans in passage_spans(journal).items():
+        taken.setdefault(recording, []).extend(spans)
     return taken
 
 
 def _kept(journal: Journal, hearing: Hearing) -> list[tuple[str, int, int]]:
     """Recording, start and stop of sound without holes that all sensors delivered, in the order of time."""
     found: list[tuple[str, int, int]] = []
-    for row in journal.rows(
-        "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
-        "WHERE file IS NOT NULL AND rate_hz = ? AND recordings.sensors = ? AND delivered NOT LIKE '%false%' "
-        "ORDER BY started_at, recording, start",
-        (hearing.grid.rate_hz, hearing.n_sensors),
-    ):
-        if found and (found[-1][0], found[-1][2]) == (row["recording"], row["start"]):
-            found[-1] = row["recording"], found[-1][1], row["stop"]
+    for piece in whole_pieces(journal, hearing.grid.rate_hz, hearing.n_sensors):
+        if found and (found[-1][0], found[-1][2]) == (piece.recording, piece.start):
+            found[-1] = piece.recording, found[-1][1], piece.stop
         else:
-            found.append((row["recording"], row["start"], row["stop"]))
+            found.append((piece.recording, piece.start, piece.stop))
     return found

@@ -20,6 +20,7 @@ from pipeline.sources.files import FileSource, Listing, find_recordings
 from pipeline.stages import Chain, Measuring
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import known_recording, newest_pieces, newest_recording
 from pipeline.training.examples import Examples, RecordingNote, classes_of, evenly, views_of
 from pipeline.training.extract import Format, Heard, hear
 from pipeline.training.labeled_spans import Passage, Stretch
@@ -138,16 +139,14 @@ def _listen(name: str, sound: Iterable[Block | Gap], hearing: Hearing) -> Heard:
 
 def latest_sound(journal: Journal, seconds: float) -> dict[str, tuple[int, int]]:
     """From which sample to which of each recording the last so many seconds were heard; nothing if there are fewer."""
-    newest = journal.rows("SELECT rate_hz, sensors FROM recordings ORDER BY started_at DESC LIMIT 1")
+    newest = newest_recording(journal)
+    if newest is None:
+        return {}
     places: dict[str, tuple[int, int]] = {}
-    for row in journal.rows(
-        "SELECT recording, start, stop, rate_hz FROM pieces JOIN recordings ON name = recording "
-        "WHERE file IS NOT NULL AND rate_hz = ? AND sensors = ? ORDER BY started_at DESC, start DESC",
-        (newest[0]["rate_hz"], newest[0]["sensors"]) if newest else (0, 0),
-    ):
-        _, stop = places.get(row["recording"], (0, row["stop"]))
-        places[row["recording"]] = row["start"], stop
-        seconds -= (row["stop"] - row["start"]) / row["rate_hz"]
+    for piece in newest_pieces(journal, newest.rate_hz, newest.sensors):
+        _, stop = places.get(piece.recording, (0, piece.stop))
+        places[piece.recording] = piece.start, stop
+        seconds -= (piece.stop - piece.start) / newest.rate_hz
         if seconds <= 0:
             return places
     return {}
@@ -166,13 +165,12 @@ def from_stream(
     places: Mapping[str, tuple[int, int]], sound: SoundStore, journal: Journal, classes: tuple[str, ...]
 ) -> Unlabelled:
     """All of these stretches of sound, in parts of some seconds that stand for recordings."""
-    name = next(iter(places))
-    (row,) = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (name,))
-    hearing = Hearing.usual(row["rate_hz"], row["sensors"])
+    row = known_recording(journal, next(iter(places)))
+    hearing = Hearing.usual(row.rate_hz, row.sensors)
     heard = [_listen(name, sound.read(name, *place), hearing) for name, place in places.items()]
     rows = [(one.recording, fact) for one in heard for fact in one.segments]
     rows = [rows[n] for n in evenly(len(rows), _MOST_UNLABELLED)]
-    part = round(_PART_SECONDS * row["rate_hz"])
+    part = round(_PART_SECONDS * row.rate_hz)
     parts = [(name, fact.span.start // part * part) for name, fact in rows]
     number = {one: n for n, one in enumerate(dict.fromkeys(parts))}
     if not rows:

@@ -31,6 +31,8 @@ from pipeline.runtime.state_dir import StateDirectory
 from pipeline.sources.factory import simulated_site
 from pipeline.storage.journal import Journal
 from pipeline.storage.labels import WatchedLabels, learned_until, new_labels
+from pipeline.storage.recordings import kept_seconds
+from pipeline.storage.stored_events import has_drifted
 
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 30.0
@@ -294,7 +296,7 @@ class Retraining:
         """The first model of all, from what the settings give; else from what was heard by now."""
         training = settings.training
         starter = training.recordings is not None or isinstance(settings.source, SimulatedSource)
-        if starter or _heard_seconds(journal) >= training.seconds_unlabelled:
+        if starter or kept_seconds(journal) >= training.seconds_unlabelled:
             log.info("a first model is made", unlabelled=not starter)
             self._start(settings, starter=starter)
 
@@ -302,13 +304,9 @@ class Retraining:
         training = settings.training
         schedule = Schedule(training.interval_seconds, training.new_labels, training.on_drift, training.pause_seconds)
         started = next(journal.events(types=["retraining_started"], most=1, newest_first=True), None)
-        drift = journal.rows(
-            "SELECT 1 FROM events WHERE type = 'fault_opened' AND id > ? AND json_extract(body, '$.cause') = 'drift' "
-            "LIMIT 1",
-            (learned_until(journal),),
-        )
+        drift = has_drifted(journal, after=learned_until(journal))
         last = datetime.fromisoformat(started.time) if started else None
-        return schedule.due(datetime.now(UTC), last, new_labels(journal), drift=bool(drift))
+        return schedule.due(datetime.now(UTC), last, new_labels(journal), drift=drift)
 
     def _start(self, settings: Settings, *, starter: bool) -> None:
         self._started_at = time.monotonic()
@@ -327,14 +325,6 @@ class Retraining:
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()
-
-
-def _heard_seconds(journal: Journal) -> float:
-    (row,) = journal.rows(
-        "SELECT coalesce(sum(1.0 * (stop - start) / rate_hz), 0) AS seconds FROM pieces JOIN recordings "
-        "ON name = recording WHERE file IS NOT NULL"
-    )
-    return float(row["seconds"])
 
 
 def _job(settings: Settings, run: str) -> str:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
@@ -26,6 +26,7 @@ from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.model.model import Model, Refusal
 from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.model_table import ModelRow, RefusalRow, newest_models, set_facts, set_status, store_model
 from pipeline.training.labeled_spans import recording_of
 
 _REPLACED = "replaced"
@@ -75,7 +76,7 @@ class Registry:
 
     def all(self) -> list[Registered]:
         """The newest first."""
-        return [_registered(row) for row in self._journal.rows("SELECT * FROM models ORDER BY time DESC, rowid DESC")]
+        return [_registered(row) for row in newest_models(self._journal)]
 
     def named(self, name: str) -> Registered:
         """By its name, or by the first digits of it if there are no others."""
@@ -156,12 +157,8 @@ class Registry:
         with self._journal.transaction():
             champion, now, known = self.champion(), utc(datetime.now(UTC)), _facts(model) | dict(facts or {})
             parent = champion.name if champion else None
-            values = (stored.name, stored.identity, now, origin, parent, status, now, why, _json(known))
-            self._journal.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            for refused in _refusals(model):
-                self._journal.execute(
-                    "INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?, ?, ?)", (stored.name, *refused)
-                )
+            row = ModelRow(stored.name, stored.identity, now, origin, parent, status, now, why, _json(known))
+            store_model(self._journal, row, _refusals(model, stored.name))
             if told is not None:
                 self._tell(told, model=stored.name, origin=origin, status=status, why=why, **known)
             if status is Status.REFUSED:
@@ -245,15 +242,10 @@ class Registry:
                 shutil.rmtree(path)
 
     def _set(self, name: str, status: Status, why: str) -> None:
-        self._journal.execute(
-            "UPDATE models SET status = ?, since = ?, why = ? WHERE name = ?",
-            (status, utc(datetime.now(UTC)), why, name),
-        )
+        set_status(self._journal, name, status, since=utc(datetime.now(UTC)), why=why)
 
     def _note(self, model: Registered, facts: Mapping[str, Any]) -> None:
-        self._journal.execute(
-            "UPDATE models SET facts = ? WHERE name = ?", (_json(model.facts | dict(facts)), model.name)
-        )
+        set_facts(self._journal, model.name, _json(model.facts | dict(facts)))
 
     def _tell(self, kind: NoticeKind, **details: Any) -> None:
         self._journal.add([Entry(self._run, {"type": kind.value, **details})])
@@ -283,21 +275,20 @@ def _background(model: Model) -> dict[str, Any] | None:
     return {"hours": round(float(model.presence.hours[0]), 3), "starts": model.presence.counts.tolist()}
 
 
-def _refusals(model: Model) -> Iterator[tuple[str, int, int, str, float]]:
-    """What was not learned from: recording, first sample, sensor counted from 1, why, and how far it was believed."""
+def _refusals(model: Model, name: str) -> Iterator[RefusalRow]:
+    """What a model of this name did not learn from."""
     memory, notes = model.memory, model.notes["recordings"]
     believed = memory.delivered * memory.label_right[:, None]
     for n, s in np.argwhere((memory.refusal != Refusal.NONE) & (memory.refusal != Refusal.ABSENT)).tolist():
         recording = recording_of(notes[memory.recording[n]]["recording"])
         why = Refusal(memory.refusal[n, s]).told
-        yield recording, int(memory.start[n]), s + 1, why, float(believed[n, s])
+        yield RefusalRow(name, recording, int(memory.start[n]), s + 1, why, float(believed[n, s]))
 
 
 def _json(facts: Mapping[str, Any]) -> str:
     return json.dumps(dict(facts), allow_nan=False)
 
 
-def _registered(row: Mapping[str, Any]) -> Registered:
-    known = {field.name: row[field.name] for field in fields(Registered)}
-    parsed = {"origin": Origin(row["origin"]), "status": Status(row["status"]), "facts": json.loads(row["facts"])}
-    return Registered(**known | parsed)
+def _registered(row: ModelRow) -> Registered:
+    parsed = {"origin": Origin(row.origin), "status": Status(row.status), "facts": json.loads(row.facts)}
+    return Registered(**asdict(row) | parsed)

@@ -38,10 +38,12 @@ from pipeline.stages import Chain
 from pipeline.stages.background import BACKGROUND_SECONDS
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.label_table import current_stretches
+from pipeline.storage.recordings import stored_ends
 from pipeline.training.cross_validation import Learning, judge_honestly, learn_validated
 from pipeline.training.examples import Examples
 from pipeline.training.fit import learn_unlabelled
-from pipeline.training.labeled_spans import Passage, Stretch, current_labels, passages
+from pipeline.training.labeled_spans import Passage, Stretch, passages
 from pipeline.training.labels import is_class, is_nobody
 
 CLASSES = ("human", "human_animal")
@@ -94,14 +96,10 @@ class Workshop:
         assert self.champion is not None
         labels = {
             recording: [one for one in stretches if is_class(one.label)]
-            for recording, stretches in self._labels().items()
+            for recording, stretches in current_stretches(self.journal).items()
         }
         found = passages(labels, rate_hz=self.champion.grid.rate_hz)
         return Counter(label for one in found for label in {stretch.label for stretch in one.stretches})
-
-    def _labels(self) -> dict[str, list[Stretch]]:
-        rows = self.journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
-        return current_labels(rows)
 
     def learn(self) -> Outcome:
         """Bring the examples up to date, learn from them, and let the gate judge what was learned."""
@@ -234,7 +232,7 @@ class Workshop:
         )
 
     def _update(self, hearing: Hearing) -> int:
-        labels = self._labels()
+        labels = current_stretches(self.journal)
         wanted = self._wanted(labels, hearing)
         background = presumed_background(self.journal, labels, hearing)
         return self.examples.update(
@@ -250,12 +248,7 @@ class Workshop:
 
     def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
         """Passages of the classes, and of nobody, as far as their sound is kept by now."""
-        heard = self.journal.rows(
-            "SELECT recording, max(stop) AS stop FROM pieces JOIN recordings ON name = recording "
-            "WHERE rate_hz = ? AND sensors = ? GROUP BY recording",
-            (hearing.grid.rate_hz, hearing.n_sensors),
-        )
-        until = {row["recording"]: int(row["stop"]) for row in heard}
+        until = stored_ends(self.journal, hearing.grid.rate_hz, hearing.n_sensors)
         known = {
             recording: [
                 Stretch(one.start, min(one.stop, until[recording]), one.label)

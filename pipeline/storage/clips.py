@@ -13,6 +13,7 @@ from pipeline.core.events import Block
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.recordings import recording_row
 
 _BEGINNINGS = ("start_sample", "since_sample", "sample")
 _ENDS = ("stop_sample", "until_sample", "sample", "start_sample")
@@ -75,10 +76,10 @@ def _why_silent(journal: Journal, recording: str, start: int) -> str:
 
 def _format(journal: Journal, recording: str) -> tuple[int, int]:
     """Return samples per second and number of sensors."""
-    rows = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (recording,))
-    if not rows:
+    row = recording_row(journal, recording)
+    if row is None:
         raise UsageError(f"recording {recording!r} is not in the journal; its sound cannot be found")
-    return rows[0]["rate_hz"], rows[0]["sensors"]
+    return row.rate_hz, row.sensors
 
 
 def write_sound(out: Path, sound: Sound) -> None:

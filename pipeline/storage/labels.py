@@ -17,6 +17,7 @@ from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.core.units import DURATION
 from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.recordings import recording_row
 from pipeline.storage.retention import Worth, worth_keeping
 from pipeline.training.labels import is_class
 
@@ -91,17 +92,16 @@ def give(journal: Journal, moment: Moment, given: Given, *, takes_back: int | No
 
 def _heard(journal: Journal, moment: Moment) -> Moment:
     """As much of a moment as was heard by now."""
-    rows = journal.rows("SELECT rate_hz, samples FROM recordings WHERE name = ?", (moment.recording,))
-    if not rows:
+    row = recording_row(journal, moment.recording)
+    if row is None:
         raise UsageError(f"recording {moment.recording!r} is not in the journal; gemmed status names the present one")
     if not 0 <= moment.start < moment.stop:
         raise UsageError(f"a label from sample {moment.start} to {moment.stop} has no length; end it after its start")
-    end = rows[0]["samples"] if rows[0]["samples"] is not None else heard_until(journal, moment.recording)
+    end = row.samples if row.samples is not None else heard_until(journal, moment.recording)
     if moment.start >= end:
-        rate_hz = rows[0]["rate_hz"]
         raise UsageError(
-            f"the label begins {moment.start / rate_hz:g} s into {moment.recording}, of which {end / rate_hz:g} s were "
-            "heard; label what was heard"
+            f"the label begins {moment.start / row.rate_hz:g} s into {moment.recording}, of which "
+            f"{end / row.rate_hz:g} s were heard; label what was heard"
         )
     return Moment(moment.recording, moment.start, min(moment.stop, end))
 

@@ -108,6 +108,14 @@ def forget_others(journal: Journal, routes: Sequence[Route]) -> None:
     journal.execute(f"DELETE FROM deliveries WHERE target NOT IN ({', '.join('?' * len(names))})", names)
 
 
+def forget_delivered(journal: Journal, before: datetime) -> None:
+    """Remove events from before a time that every target has."""
+    journal.execute(
+        "DELETE FROM events WHERE time < ? AND id <= (SELECT coalesce(min(last_id), 0) FROM deliveries)",
+        (utc(before),),
+    )
+
+
 class Position:
     """Up to where a target has everything. It is stored now and then, and when it is closed.
 

@@ -18,8 +18,10 @@ from pipeline.core.errors import NotFound
 from pipeline.core.label_names import shown_name
 from pipeline.core.passages import LEAST_CONFIDENCE, NO_LABEL, QUIET_SECONDS, PassageRow, joined
 from pipeline.storage.journal import Journal, Row, utc
+from pipeline.storage.label_table import current_stretches, last_label
 from pipeline.storage.passage_table import stored_passages
-from pipeline.training.labeled_spans import Stretch, current_labels
+from pipeline.storage.recordings import kept_samples
+from pipeline.training.labeled_spans import Stretch
 from pipeline.training.labels import is_nobody
 
 NIGHT_BEGINS, NIGHT_ENDS = 20, 8
@@ -158,14 +160,11 @@ class History:
         """Return a value that differs whenever a passage or a label does; passages that are over do not change."""
         (passages,) = self._journal.rows("SELECT count(*) AS n, max(rowid) AS last FROM passages")
         going = self._journal.rows(f"SELECT {_COLUMNS} FROM passages WHERE end IS NULL")
-        (labels,) = self._journal.rows("SELECT max(id) AS last FROM labels")
-        return passages, going, labels, self._running, self._least_confidence
+        return passages, going, last_label(self._journal), self._running, self._least_confidence
 
     def _read(self) -> Overview:
         joined_rows = self._read_joined()
-        said = current_labels(
-            self._journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
-        )
+        said = current_stretches(self._journal)
         briefs = []
         for row in self._journal.rows(f"SELECT {_COLUMNS} FROM passages ORDER BY start_time, passage"):
             whole = joined_rows.get(row["passage"])
@@ -273,17 +272,8 @@ def _night(local: datetime) -> tuple[datetime, datetime]:
 def kept_share(journal: Journal, row: PassageRow) -> float:
     """Return the share of a passage of which sound is kept."""
     total = sum(part.stop_sample - part.start_sample for part in row.parts)
-    kept = sum(_kept(journal, part.recording, part.start_sample, part.stop_sample) for part in row.parts)
+    kept = sum(kept_samples(journal, part.recording, part.start_sample, part.stop_sample) for part in row.parts)
     return kept / total if total else 0.0
-
-
-def _kept(journal: Journal, recording: str, start: int, stop: int) -> int:
-    (found,) = journal.rows(
-        "SELECT coalesce(sum(min(stop, ?2) - max(start, ?1)), 0) AS samples FROM pieces "
-        "WHERE recording = ?3 AND start < ?2 AND stop > ?1 AND file IS NOT NULL",
-        (start, stop, recording),
-    )
-    return int(found["samples"])
 
 
 def earlier_than(briefs: Sequence[Brief], before: str | None) -> Iterator[Brief]:

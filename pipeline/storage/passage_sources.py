@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from pipeline.storage.clips import Sound, stored_sound
 from pipeline.storage.decision_file import read_events
 from pipeline.storage.journal import Journal
 from pipeline.storage.passage_table import stored_passages, whole_passage
+from pipeline.storage.recordings import latest_choices
 
 _LOUDEST = 0.7
 """Share of full scale."""
@@ -97,8 +97,7 @@ def _last_run(journal: Journal) -> str | None:
 
 def least_confidence(journal: Journal) -> float:
     """Return the confidence that the latest recording was decided with."""
-    rows = journal.rows("SELECT choices FROM recordings ORDER BY rowid DESC LIMIT 1")
-    return float(json.loads(rows[0]["choices"]).get("least_confidence", LEAST_CONFIDENCE)) if rows else LEAST_CONFIDENCE
+    return float(latest_choices(journal).get("least_confidence", LEAST_CONFIDENCE))
 
 
 @dataclass(frozen=True, slots=True)

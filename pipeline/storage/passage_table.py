@@ -82,6 +82,20 @@ def whole_passage(
     return next(row for row in rows if any(part.passage == passage for part in row.parts))
 
 
+def newest_passage(journal: Journal) -> str | None:
+    """Return the id of the passage that started last, or None."""
+    rows = journal.rows("SELECT passage FROM passages ORDER BY start_time DESC LIMIT 1")
+    return str(rows[0]["passage"]) if rows else None
+
+
+def passage_spans(journal: Journal) -> dict[str, list[tuple[int, int]]]:
+    """Return start and stop of all passages, in samples, by recording."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for row in journal.rows("SELECT recording, start_sample, stop_sample FROM passages"):
+        spans.setdefault(row["recording"], []).append((row["start_sample"], row["stop_sample"]))
+    return spans
+
+
 def _row(row: Row, running: str | None) -> PassageRow:
     body = json.loads(row["body"])
     started_at = datetime.fromisoformat(row["start_time"]) - timedelta(seconds=body["start_seconds"])

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.core.passages import NO_LABEL
 from pipeline.storage.journal import Journal
 from pipeline.storage.passage_table import stored_passages
+from pipeline.storage.recordings import latest_choices
 
 _DAYS = 7
 
@@ -20,8 +21,7 @@ def presence_audit(journal: Journal) -> dict[str, Any]:
     What is guaranteed follows from the background that the model was learned from; the estimate from how near the
     background of the last seven days came to the threshold at which passages start.
     """
-    chosen = journal.rows("SELECT choices FROM recordings ORDER BY rowid DESC LIMIT 1")
-    configured = json.loads(chosen[0]["choices"]).get("false_passages_per_day") if chosen else None
+    configured = latest_choices(journal).get("false_passages_per_day")
     champion = journal.rows("SELECT facts FROM models WHERE status = 'champion'")
     background = json.loads(champion[0]["facts"]).get("background") if champion else None
     return {

@@ -20,9 +20,10 @@ from pipeline.core.errors import NotFound
 from pipeline.core.passages import NO_LABEL
 from pipeline.model.model import Refusal
 from pipeline.storage.journal import Journal, Row, Stored, utc
+from pipeline.storage.label_table import current_stretches, last_label
+from pipeline.storage.recordings import recording_row
 from pipeline.training import active_learning as teaching
 from pipeline.training.active_learning import MOMENTS, Moments
-from pipeline.training.labeled_spans import current_labels
 
 Why: TypeAlias = Literal["doubt", "instructive", "chance", "wanted"]
 MOST_DECISIONS = 20_000
@@ -219,7 +220,7 @@ class Review:
         return found
 
     def _labelled(self, journal: Journal) -> Iterator[tuple[int, float, float]]:
-        labels = current_labels(journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id"))
+        labels = current_stretches(journal)
         for recording, stretches in labels.items():
             if recording in self._recordings:
                 number, rate_hz = self._recordings[recording]
@@ -279,9 +280,8 @@ def _mixed(passages: Sequence[teaching.Asked], moments: Sequence[teaching.Asked]
 
 def _changes(journal: Journal) -> tuple[object, object]:
     """Two values that differ whenever labels, or sound that is kept, do."""
-    (labels,) = journal.rows("SELECT coalesce(max(id), 0) AS n FROM labels")
     (sound,) = journal.rows("SELECT count(*) AS n, max(rowid) AS last FROM pieces WHERE file IS NOT NULL")
-    return labels["n"], (sound["n"], sound["last"])
+    return last_label(journal), (sound["n"], sound["last"])
 
 
 def _each_passage_once(questions: Iterable[Question | None]) -> Iterator[Question]:
@@ -452,10 +452,10 @@ def _told(body: Mapping[str, Any]) -> str:
 
 
 def _rate_hz(journal: Journal, recording: str) -> int:
-    rows = journal.rows("SELECT rate_hz FROM recordings WHERE name = ?", (recording,))
-    if not rows:
+    row = recording_row(journal, recording)
+    if row is None:
         raise NotFound(f"recording {recording!r} is not in the journal; take the name from an event")
-    return int(rows[0]["rate_hz"])
+    return row.rate_hz
 
 
 def classes_of(journal: Journal, model: str | None) -> list[str]:

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from pipeline.storage.coverage import Window, seconds_of
 from pipeline.storage.journal import Row
+from pipeline.storage.recordings import first_started_at
 from pipeline.storage.rollups import as_text, begin_of
 
 _WIDE_SECONDS = 2 * 3600.0
@@ -108,10 +109,10 @@ def _by_summaries(window: Window) -> Tally:
 
 def uncounted_until(window: Window) -> float | None:
     """Before it was counted by the minute, if anything was heard then."""
-    (heard,) = window.journal.rows("SELECT min(started_at) AS time FROM recordings")
+    heard = first_started_at(window.journal)
     (counted,) = window.journal.rows("SELECT min(time) AS time FROM summaries")
     since = inf if counted["time"] is None else seconds_of(counted["time"])
-    if heard["time"] is None or seconds_of(heard["time"]) + _LENGTHS[-1] >= min(since, window.now):
+    if heard is None or seconds_of(heard) + _LENGTHS[-1] >= min(since, window.now):
         return None
     return min(since, window.now)
 

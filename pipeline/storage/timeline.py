@@ -19,6 +19,7 @@ from pipeline.storage.coverage import Window, kept, listening, seconds_of
 from pipeline.storage.intervals import Band, Change
 from pipeline.storage.journal import Journal
 from pipeline.storage.passage_history import History
+from pipeline.storage.recordings import first_started_at
 from pipeline.storage.rollups import WORST_FIRST, as_text
 from pipeline.storage.tallies import Single, Tally, singles, tally, uncounted_until
 
@@ -163,8 +164,8 @@ def timeline(
 
 
 def _known_since(journal: Journal) -> float | None:
-    (row,) = journal.rows("SELECT min(started_at) AS time FROM recordings")
-    return None if row["time"] is None else seconds_of(row["time"])
+    first = first_started_at(journal)
+    return None if first is None else seconds_of(first)
 
 
 def _classes(journal: Journal) -> list[str]:

@@ -12,6 +12,7 @@ from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.events import Block, Samples
 from pipeline.storage.audio import SoundStore, piece_end, raw_tail
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import kept_until, recording_row
 from pipeline.web.dependencies import Context
 from pipeline.web.schemas import Spectrogram
 from pipeline.web.spectrogram import CEILING_DB, FLOOR_DB, bands, columns
@@ -73,7 +74,7 @@ def latest(context: Context, seconds: float) -> Stretch:
         rate_hz, n_sensors = _known(journal, recording)
         directory, length = context.state.sound / recording, round(seconds * rate_hz)
         tail = raw_tail(directory, n_sensors, after=None, most=length)
-        stop = _stored_until(journal, recording) if tail is None else tail[0] + tail[1].shape[1]
+        stop = kept_until(journal, recording) if tail is None else tail[0] + tail[1].shape[1]
     if not stop:
         raise NotFound(f"no sound of {recording} is kept; see storage.sound")
     hop = bands(rate_hz).hop
@@ -100,18 +101,11 @@ def _completed(context: Context, recording: str, start: int, first: int, tail: S
     return Stretch(recording, rate_hz, start, whole, missing)
 
 
-def _stored_until(journal: Journal, recording: str) -> int:
-    (row,) = journal.rows(
-        "SELECT coalesce(max(stop), 0) AS stop FROM pieces WHERE recording = ? AND file IS NOT NULL", (recording,)
-    )
-    return int(row["stop"])
-
-
 def _known(journal: Journal, recording: str) -> tuple[int, int]:
-    rows = journal.rows("SELECT rate_hz, sensors FROM recordings WHERE name = ?", (recording,))
-    if not rows:
+    row = recording_row(journal, recording)
+    if row is None:
         raise NotFound(f"recording {recording!r} is not in the journal; take the name from an event")
-    return rows[0]["rate_hz"], rows[0]["sensors"]
+    return row.rate_hz, row.sensors
 
 
 def chosen(sound: Stretch, sensor: int | None) -> Samples:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from pipeline.config.schema import Settings
 from pipeline.core.errors import NotFound, StorageError
 from pipeline.runtime.child_process import Snapshot
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import StateDirectory
+from pipeline.storage.cursors import last_heartbeat
 from pipeline.storage.journal import Journal
 from pipeline.web.server import serve
 
@@ -42,12 +41,10 @@ def beats(state: StateDirectory) -> Iterator[Snapshot]:
 
 def _last_beat(state: StateDirectory) -> Snapshot | None:
     with Journal(state.journal, read_only=True) as journal:
-        rows = journal.rows("SELECT time, body FROM heartbeat")
-        if not rows:
+        beat = last_heartbeat(journal)
+        if beat is None:
             return None
-        age = (datetime.now(UTC) - datetime.fromisoformat(rows[0]["time"])).total_seconds()
-        age = max(age, 0.0)
+        age = max(beat.age_seconds, 0.0)
         # Pages are told, too, that this is no news.
         news = {"running": state.is_locked(), "told_seconds_ago": round(age, 1)}
-        status = json.loads(rows[0]["body"]) | news
-        return {"status": status, "last_id": journal.last_id, "age_seconds": age}
+        return {"status": beat.status | news, "last_id": journal.last_id, "age_seconds": age}

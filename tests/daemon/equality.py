@@ -7,9 +7,10 @@ from pathlib import Path
 
 import soundfile
 
-from pipeline.reports.verify import Verdict, chosen_run, recordings, verify
+from pipeline.reports.verify import Verdict, chosen_run, verify
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import recordings_of
 from tests.daemon.live import Running, settings, simulated_sound
 from tests.forked import gemmed
 
@@ -43,7 +44,7 @@ def play(directory: Path, models: list[Path], sound, *, rate_hz: int) -> tuple[l
     assert daemon.end() == 0, daemon.errors.decode()
     state = StateDirectory(directory / "state")
     with Journal(state.journal, read_only=True) as journal:
-        names = [name for run in chosen_run(journal, "all") for name in recordings(journal, run)]
+        names = [name for run in chosen_run(journal, "all") for name in recordings_of(journal, run)]
         return daemon.events, [verify(state, journal, name) for name in names]
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.config.schema import Settings
 from pipeline.core.events import Block
 from pipeline.model.model import Model
-from pipeline.reports.verify import Verdict, chosen_run, recordings, verify
+from pipeline.reports.verify import Verdict, chosen_run, verify
 from pipeline.retraining.registry import Origin, Registry, Status
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.simulation import Site, record
@@ -33,6 +33,7 @@ from pipeline.storage.audio import SoundStore, Spool
 from pipeline.storage.journal import Journal
 from pipeline.storage.labels import Given, give
 from pipeline.storage.labels import Moment as Place
+from pipeline.storage.recordings import recordings_of
 from pipeline.storage.schema import MIGRATIONS
 from tests.daemon.live import TIMEOUT, Event, Running, give_time_to_learning
 from tests.forked import Process
@@ -221,7 +222,7 @@ class Graveyard:
 
     def verdicts(self) -> list[Verdict]:
         with Journal(self.state.journal, read_only=True) as journal:
-            names = [name for run in chosen_run(journal, "all") for name in recordings(journal, run)]
+            names = [name for run in chosen_run(journal, "all") for name in recordings_of(journal, run)]
             return [verify(self.state, journal, name) for name in names]
 
     def age(self, version: int) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.reports.verify import recordings, runs, verify
+from pipeline.reports.verify import verify
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import recordings_of, runs
 from tests.conftest import free_port
 from tests.daemon.live import TIMEOUT, Running, settings
 
@@ -46,7 +47,7 @@ def stored(directory: Path) -> list[np.ndarray]:
     with Journal(directory / "state" / "journal.sqlite", read_only=True) as journal:
         store = SoundStore(directory / "state" / "sound", journal)
         for run in runs(journal):
-            for name in recordings(journal, run):
+            for name in recordings_of(journal, run):
                 blocks = [fact.samples for fact in store.read(name) if hasattr(fact, "samples")]
                 if blocks:
                     found.append(np.rint(np.concatenate(blocks, axis=1).T * 32768).astype("<i2"))
@@ -62,7 +63,7 @@ def require_replayable(directory: Path) -> None:
     """All that was told comes out again, gaps and ticks included."""
     state = StateDirectory(directory / "state")
     with Journal(state.journal) as journal:
-        verdicts = [verify(state, journal, name) for run in runs(journal) for name in recordings(journal, run)]
+        verdicts = [verify(state, journal, name) for run in runs(journal) for name in recordings_of(journal, run)]
     assert all(verdict.equal for verdict in verdicts), verdicts
 
 

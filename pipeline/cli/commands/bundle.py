@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.config.schema import Settings
@@ -13,6 +14,7 @@ from pipeline.reports.status import status
 from pipeline.reports.support_bundle import about, write_bundle
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.model_table import model_rows
 
 _EVENTS = 5000
 _PASSING = {"decision", "tick", "paced"}
@@ -25,7 +27,7 @@ def run_bundle(settings: Settings, out: Path) -> None:
     try:
         with Journal(state.journal, read_only=True) as journal:
             sections["events.jsonl"] = _events(journal)
-            sections["models.json"] = json.dumps(journal.rows("SELECT * FROM models"), indent=1)
+            sections["models.json"] = json.dumps([asdict(row) for row in model_rows(journal)], indent=1)
     except StorageError as error:
         sections["journal.txt"] = f"{error}\n"
     write_bundle(out, sections, Redactor())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -27,7 +26,8 @@ from pipeline.outputs.webhook import WebhookTarget
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import StateDirectory, new_run
 from pipeline.runtime.systemd import Notifier
-from pipeline.storage.journal import Journal, utc
+from pipeline.storage.cursors import store_heartbeat
+from pipeline.storage.journal import Journal
 from pipeline.storage.outbox import Forwarder, Pauses, Position, Route, Target, forget_others
 from pipeline.transport.nats import Broker
 
@@ -124,8 +124,7 @@ class FleetNotify:
         """Store that passages are followed, for `gemmed status`."""
         if time.monotonic() - self._beaten_at > _BEAT_SECONDS:
             self._beaten_at = time.monotonic()
-            body = json.dumps({"pid": os.getpid(), "fleet": self._fleet.broker.name})
-            journal.execute("INSERT OR REPLACE INTO heartbeat VALUES (1, ?, ?)", (utc(datetime.now(UTC)), body))
+            store_heartbeat(journal, {"pid": os.getpid(), "fleet": self._fleet.broker.name})
 
     def _show(self, notifying: FleetNotifying) -> None:
         """Show on MQTT whether somebody is at any array."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from rich.table import Table
 
@@ -12,6 +11,7 @@ from pipeline.core.errors import UsageError
 from pipeline.reports.tables import wide_console
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
+from pipeline.storage.label_table import LabelRow, label_row, labels_of_known_recordings
 from pipeline.storage.labels import (
     Given,
     Moment,
@@ -107,36 +107,23 @@ def run_label(
 
 def _given(journal: Journal, number: int) -> str:
     """Say what a label says, and of how much: it reaches only as far as was heard."""
-    (row,) = journal.rows(
-        "SELECT l.*, r.rate_hz FROM labels l JOIN recordings r ON r.name = l.recording WHERE l.id = ?", (number,)
-    )
-    begin, end = row["start"] / row["rate_hz"], row["stop"] / row["rate_hz"]
-    return f"label {number}: {row['label']} in {row['recording']}, {begin:.2f} to {end:.2f} s"
+    row = label_row(journal, number)
+    assert row is not None
+    begin, end = row.seconds
+    return f"label {number}: {row.label} in {row.recording}, {begin:.2f} to {end:.2f} s"
 
 
 def _table(journal: Journal) -> Table:
     table = Table()
     for name in ("label", "what", "recording", "from s", "to s", "who", "when", "why", "via"):
         table.add_column(name, overflow="fold")
-    rows = journal.rows(
-        "SELECT l.*, r.rate_hz FROM label_rows l JOIN recordings r ON r.name = l.recording ORDER BY l.id"
-    )
-    for row in rows:
-        table.add_row(
-            str(row["id"]),
-            _what(row),
-            row["recording"],
-            f"{row['start'] / row['rate_hz']:.2f}",
-            f"{row['stop'] / row['rate_hz']:.2f}",
-            row["who"],
-            row["time"],
-            row["why"],
-            row["via"],
-        )
+    for row in labels_of_known_recordings(journal):
+        times = [f"{seconds:.2f}" for seconds in row.seconds]
+        table.add_row(str(row.number), _what(row), row.recording, *times, row.who, row.time, row.why, row.via)
     return table
 
 
-def _what(row: dict[str, Any]) -> str:
-    if row["takes_back"] is not None:
-        return f"takes back {row['takes_back']}"
-    return f"{row['label'] or 'nothing'}{', void' if row['void'] else ''}"
+def _what(row: LabelRow) -> str:
+    if row.takes_back is not None:
+        return f"takes back {row.takes_back}"
+    return f"{row.label or 'nothing'}{', void' if row.void else ''}"

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.reports.verify import Verdict, chosen_run, length, recordings, verify
+from pipeline.reports.verify import Verdict, chosen_run, verify
 from pipeline.runtime.process_pool import progress_bar
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
+from pipeline.storage.recordings import recordings_of, stored_until
 
 ALL_EQUAL, SOME_NOT_COMPARED, DIFFERENT = 0, 3, 5
 
@@ -18,9 +19,9 @@ ALL_EQUAL, SOME_NOT_COMPARED, DIFFERENT = 0, 3, 5
 def run_verification(state: StateDirectory, asked: str, console: Console) -> int:
     """Decide again about what runs heard; the exit code."""
     with Journal(state.journal, read_only=True) as journal:
-        names = [name for run in chosen_run(journal, asked) for name in recordings(journal, run)]
+        names = [name for run in chosen_run(journal, asked) for name in recordings_of(journal, run)]
         with progress_bar(console) as bar:
-            shown = bar.add_task("samples of sound", total=sum(length(journal, name) for name in names))
+            shown = bar.add_task("samples of sound", total=sum(stored_until(journal, name) for name in names))
             verdicts = [
                 verify(state, journal, name, progress=lambda samples: bar.advance(shown, samples)) for name in names
             ]

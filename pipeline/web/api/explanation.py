@@ -22,6 +22,7 @@ from pipeline.reports.rhythm import rhythm_in_words
 from pipeline.reports.stored_explanation import causes_at, explain_stored
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.recordings import recording_row
 from pipeline.web.api.events import EventId
 from pipeline.web.api.sound import WAV, Sensor, wav
 from pipeline.web.audio import Stretch, as_spectrogram, as_wav
@@ -170,10 +171,10 @@ def _decision(journal: Journal, number: int) -> Stored:
 
 
 def _choices(journal: Journal, event: Stored) -> Choices:
-    rows = journal.rows("SELECT choices FROM recordings WHERE name = ?", (event.recording,))
-    if not rows:
+    recording = recording_row(journal, event.recording)
+    if recording is None:
         raise NotFound(f"recording {event.recording} of event {event.id} is no longer known; choose a newer decision")
-    return Choices.from_dict(json.loads(rows[0]["choices"]))
+    return Choices.from_dict(json.loads(recording.choices))
 
 
 def _explained(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from threading import Lock
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.label_names import shown_name
 from pipeline.retraining.registry import Registry
 from pipeline.storage.journal import Journal, Row
+from pipeline.storage.label_table import common_words, count_labels, newest_labels, same_label
 from pipeline.storage.labels import Given, Moment, check_word, give, moment_of_event, take_back
 from pipeline.storage.passage_history import History
 from pipeline.storage.review_queue import labels_of
@@ -153,14 +155,8 @@ def labels(
 ) -> Labels:
     """Who said what, when and why; also what was taken back, for nothing is ever removed."""
     with context.reading() as journal:
-        rows = journal.rows(
-            "SELECT l.id AS number, l.recording, l.start AS start_sample, l.stop AS stop_sample, r.rate_hz, l.label, "
-            "l.who, l.time, l.why, l.via, l.takes_back, l.void FROM label_rows l LEFT JOIN recordings r "
-            "ON r.name = l.recording WHERE l.id < ? ORDER BY l.id DESC LIMIT ?",
-            (before, most),
-        )
-        (total,) = journal.rows("SELECT count(*) AS n FROM labels")
-    return Labels(labels=[Label(**row) for row in rows], total=total["n"])
+        found = newest_labels(journal, before=before, most=most)
+        return Labels(labels=[Label(**asdict(one)) for one in found], total=count_labels(journal))
 
 
 @router.get("/words")
@@ -172,19 +168,12 @@ def words(context: TheContext) -> Words:
 
 def words_of(context: Context, journal: Journal) -> Words:
     champion = Registry(context.state.models, journal).champion()
-    said = [
-        row["label"]
-        for row in journal.rows(
-            "SELECT label, count(*) AS n FROM label_rows WHERE label IS NOT NULL AND NOT void GROUP BY label "
-            "ORDER BY n DESC, label LIMIT 50"
-        )
-    ]
     classes = list(context.settings.training.classes or ())
     if champion is not None and champion.facts.get("classes"):
         classes = champion.facts["classes"]
     origin: Literal["model", "settings", "said"] = "model" if champion else "settings" if classes else "said"
     names = context.settings.labels.names
-    others = [word for word in said if word not in classes and is_class(word)]
+    others = [word for word in common_words(journal) if word not in classes and is_class(word)]
     keys = iter("123456789")
     told = [_word(word, "class", next(keys, None), names, learned=True) for word in classes]
     told += [_word(word, kind, key, names, learned=kind == "nobody") for word, kind, key in _RESERVED]
@@ -210,25 +199,14 @@ def label(context: TheContext, who: Who, given: NewLabel) -> Stored:
 
 def _give(journal: Journal, moment: Moment, given: NewLabel, who: str) -> tuple[int, list[Row]]:
     """Store a label unless it arrived before; return its number, and what others said meanwhile."""
-    same = _same(journal, moment, given, who)
+    said, known = Given(given.label, who, given.why, _VIA), given.known
+    # It may have arrived before, and only the answer was lost.
+    same = None if known is None else same_label(journal, moment, said, after=known)
     if same is None and not given.new:
         check_word(journal, given.label, cure="say new: true")
-    known = given.known
     others = [] if known is None else labels_of(journal, moment.recording, moment.start, moment.stop, after=known)
-    number = same or give(journal, moment, Given(given.label, who, given.why, _VIA))
+    number = same or give(journal, moment, said)
     return number, [one for one in others if one["number"] != same]
-
-
-def _same(journal: Journal, moment: Moment, given: NewLabel, who: str) -> int | None:
-    """The number of this very label, if it arrived before and only the answer was lost."""
-    if given.known is None:
-        return None
-    rows = journal.rows(
-        "SELECT id FROM label_rows WHERE recording = ? AND start = ? AND stop = ? AND label = ? AND who = ? "
-        "AND via = ? AND id > ? AND NOT void ORDER BY id LIMIT 1",
-        (moment.recording, moment.start, moment.stop, given.label, who, _VIA, given.known),
-    )
-    return rows[0]["id"] if rows else None
 
 
 @router.post("/{number}/take-back")

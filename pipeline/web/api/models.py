@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -17,6 +18,7 @@ from pipeline.reports.reference_audio import Reference, ReferenceSounds
 from pipeline.retraining.registry import Registered, Registry
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal, Row
+from pipeline.storage.model_table import NumberedRefusal, refusal_counts, refusals_after
 from pipeline.web.dependencies import Context, Laborious, TheContext, Who
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
@@ -164,7 +166,7 @@ def model(context: TheContext, name: Name) -> Described:
             shadow=shadow,
             wrong_labels=facts.get("wrong_labels", 0.0),
             doubted=facts.get("doubted", []),
-            refused=[Refused(**row) for row in _counts(journal, name)],
+            refused=[Refused(**asdict(one)) for one in refusal_counts(journal, name)],
         )
 
 
@@ -180,11 +182,7 @@ def refusals(
     """Segments that training did not learn from, one by one."""
     with context.reading() as journal:
         _named(Registry(context.state.models, journal), name)
-        rows = journal.rows(
-            "SELECT rowid AS number, * FROM refusals WHERE model = ?1 AND rowid > ?2 AND (?3 IS NULL OR sensor = ?3) "
-            "AND (?4 IS NULL OR why = ?4) ORDER BY rowid LIMIT ?5",
-            (name, after, sensor, why, most + 1),
-        )
+        rows = refusals_after(journal, name, after, sensor=sensor, why=why, most=most + 1)
         sounds = _Sounds(context, journal, name)
         found = [_refusal(row, sounds) for row in rows[:most]]
     return Refusals(refusals=found, last=found[-1].number if found else after, more=len(rows) > most)
@@ -267,12 +265,6 @@ def _listed(one: Registered, registry: Registry) -> Row:
     }
 
 
-def _counts(journal: Journal, name: str) -> list[Row]:
-    return journal.rows(
-        "SELECT sensor, why, count(*) AS segments FROM refusals WHERE model = ? GROUP BY sensor, why", (name,)
-    )
-
-
 class _Sounds:
     """Where segments that a model knows can be heard."""
 
@@ -295,15 +287,16 @@ class _Sounds:
         return (address, None) if why is None else (None, why)
 
 
-def _refusal(row: Row, sounds: _Sounds) -> Refusal:
-    address, why = sounds.of(row["recording"], row["start"])
+def _refusal(refused: NumberedRefusal, sounds: _Sounds) -> Refusal:
+    row = refused.row
+    address, why = sounds.of(row.recording, row.start)
     return Refusal(
-        number=row["number"],
-        recording=row["recording"],
-        start_sample=row["start"],
-        sensor=row["sensor"],
-        why=row["why"],
-        believed=row["believed"],
-        sound=address and f"{address}?sensor={row['sensor']}",
+        number=refused.number,
+        recording=row.recording,
+        start_sample=row.start,
+        sensor=row.sensor,
+        why=row.why,
+        believed=row.believed,
+        sound=address and f"{address}?sensor={row.sensor}",
         why_silent=why,
     )

@@ -31,6 +31,7 @@ from pipeline.storage.passage_history import (
     place_of,
 )
 from pipeline.storage.passage_sources import StoredPassages, as_flac, mixed
+from pipeline.storage.recordings import first_started_at, known_recording
 from pipeline.storage.review_queue import label_of
 from pipeline.web.dependencies import Context, Laborious, TheContext
 
@@ -191,11 +192,11 @@ def calendar(
     local, now = _zone(zone), datetime.now(UTC)
     with context.reading() as journal:
         briefs = context.history(journal).briefs
-        (first,) = journal.rows("SELECT min(started_at) AS time FROM recordings")
+        first = first_started_at(journal)
     # A simulated array may be ahead of the clock.
     now = max(now, *(one.start for one in briefs[-1:])) if briefs else now
     night = last_night(briefs, local, now=now)
-    known_since = None if first["time"] is None else utc(datetime.fromisoformat(first["time"]))
+    known_since = None if first is None else utc(datetime.fromisoformat(first))
     return Calendar(
         zone=zone,
         days=[Day(**asdict(one)) for one in by_day(briefs, local, days=days, now=now)],
@@ -272,11 +273,10 @@ def _answer(context: Context, journal: Journal, row: PassageRow) -> Passage:
     names = context.settings.labels.names
     first = row.parts[0]
     said = label_of(journal, first.recording, first.start_sample, first.stop_sample)
-    (recording,) = journal.rows("SELECT rate_hz FROM recordings WHERE name = ?", (row.recording,))
     share = kept_share(journal, row)
     return Passage(
         **row.as_dict(),
-        rate_hz=recording["rate_hz"],
+        rate_hz=known_recording(journal, row.recording).rate_hz,
         name=None if row.label is None else shown_name(row.label, names),
         labeled=None
         if said is None

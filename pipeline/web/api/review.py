@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from pipeline.storage.journal import Journal
+from pipeline.storage.label_table import last_label
 from pipeline.storage.labels import new_labels
 from pipeline.storage.review_queue import Question, Questions, Why, classes_of, given_since
 from pipeline.web.api.labels import Said, Word, words_of
@@ -118,7 +119,7 @@ def review(
 ) -> ToReview:
     """Passages, and moments outside of them, whose sound is kept and that nobody labelled, by what a label teaches."""
     with context.reading() as journal:
-        (newest,) = journal.rows("SELECT coalesce(max(id), 0) AS n FROM labels")
+        newest = last_label(journal)
         found = context.review.questions(journal, most=most, event=event, passage=passage)
         training = context.settings.training
         midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -128,7 +129,7 @@ def review(
             decisions=found.decisions,
             empty=None if found.first else _empty(context, found),
             words=words_of(context, journal).words,
-            last_label=newest["n"],
+            last_label=newest,
             labels_today=given_since(journal, midnight),
             retraining=Retraining(enabled=training.enabled, new_labels=new_labels(journal), wanted=training.new_labels),
         )

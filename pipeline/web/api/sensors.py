@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -12,8 +11,10 @@ from pydantic import AwareDatetime, BaseModel, Field
 from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.sensor_state import Cause
 from pipeline.reports.health_page.wording import evidence_words
-from pipeline.storage.journal import Journal, Row, utc
+from pipeline.storage.journal import Journal, Stored, utc
+from pipeline.storage.recordings import recording_row
 from pipeline.storage.rollups import summaries
+from pipeline.storage.stored_events import events_of_sensor, last_heard_decision, opened_fault
 from pipeline.web.dependencies import Context, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["sensors"])
@@ -121,28 +122,19 @@ def sensor(context: TheContext, number: Number) -> Sensor:
     """How a sensor is, and on which evidence."""
     _check(context, number)
     with context.reading() as journal:
-        last = next(iter(_told(journal, "state_changed", number, most=1)), None)
-        found = [] if last is None else [_found(Cause(name), last, journal) for name in last["causes"]]
+        last = _last_state(journal, number)
+        found = [] if last is None else [_found(Cause(name), last, journal) for name in last.body["causes"]]
         return Sensor(
             sensor=number,
             sensors=context.settings.array.sensors,
-            state=last["to"] if last else "unknown",
-            liveness=last["liveness"] if last else None,
+            state=last.body["to"] if last else "unknown",
+            liveness=last.body["liveness"] if last else None,
             since=_moment(last, "since_sample", journal) if last else None,
-            told=last["time"] if last else None,
-            event=last["id"] if last else None,
+            told=last.time if last else None,
+            event=last.id if last else None,
             causes=found,
-            last_decision=_last_heard_decision(journal),
+            last_decision=last_heard_decision(journal),
         )
-
-
-def _last_heard_decision(journal: Journal) -> int | None:
-    rows = journal.rows(
-        "SELECT id FROM events JOIN (SELECT recording, stop FROM pieces ORDER BY rowid DESC LIMIT 1) AS newest "
-        "ON events.recording = newest.recording WHERE type = 'decision' "
-        "AND json_extract(body, '$.stop_sample') <= newest.stop ORDER BY sample DESC LIMIT 1"
-    )
-    return rows[0]["id"] if rows else None
 
 
 def _check(context: Context, number: int) -> None:
@@ -150,37 +142,24 @@ def _check(context: Context, number: int) -> None:
         raise NotFound(f"there is no sensor {number}; the array has 1 to {context.settings.array.sensors}")
 
 
-def _told(journal: Journal, kind: str, number: int, *, most: int, since: str = "", until: str = "9") -> list[Row]:
-    """The newest events of a type that speak of one sensor, the newest first."""
-    # From the end on, as far as is needed: by their time, all there are would be sorted.
-    rows = journal.rows(
-        "SELECT id, time, body FROM events WHERE type = ? AND +time BETWEEN ? AND ? "
-        "AND json_extract(body, '$.sensor') = ? ORDER BY id DESC LIMIT ?",
-        (kind, since, until, number, most),
-    )
-    return [{"id": row["id"], "time": row["time"], **json.loads(row["body"])} for row in rows]
+def _last_state(journal: Journal, number: int) -> Stored | None:
+    """Return the last change of state of a sensor, or None."""
+    return next(iter(events_of_sensor(journal, "state_changed", number, most=1)), None)
 
 
-def _moment(event: Row, name: str, journal: Journal) -> str | None:
+def _moment(event: Stored, name: str, journal: Journal) -> str | None:
     """When a sample was heard that an event speaks of."""
-    rows = journal.rows("SELECT started_at, rate_hz FROM recordings WHERE name = ?", (event["recording"],))
-    if not rows:
-        return None
-    began = datetime.fromisoformat(rows[0]["started_at"])
-    return utc(began + timedelta(seconds=event[name] / rows[0]["rate_hz"]))
+    row = recording_row(journal, event.body["recording"])
+    return None if row is None else utc(row.time(event.body[name]))
 
 
-def _found(cause: Cause, state: Row, journal: Journal) -> Found:
-    opened = journal.rows(
-        "SELECT body FROM events WHERE type = 'fault_opened' AND recording = ? AND json_extract(body, '$.sensor') = ? "
-        "AND json_extract(body, '$.cause') = ? ORDER BY id DESC LIMIT 1",
-        (state["recording"], state["sensor"], str(cause)),
-    )
-    evidence = state["evidence"].get(str(cause), {})
+def _found(cause: Cause, state: Stored, journal: Journal) -> Found:
+    opened = opened_fault(journal, state.body["recording"], state.body["sensor"], str(cause))
+    evidence = state.body["evidence"].get(str(cause), {})
     return Found(
         **_words(cause),
         cause=str(cause),
-        since=_moment(json.loads(opened[0]["body"]), "since_sample", journal) if opened else None,
+        since=_moment(opened, "since_sample", journal) if opened else None,
         evidence=evidence,
         evidence_words=evidence_words(evidence),
     )
@@ -200,7 +179,7 @@ def history(
         raise UsageError(f"{first} to {last} must be a time of at most {_LONGEST.days} days; choose another")
     with context.reading() as journal:
         rows = summaries(journal, begin, end, most_rows=_MOST_BINS)
-        ended = _told(journal, "fault_closed", number, most=_MOST_FAULTS + 1, since=first, until=last)
+        ended = events_of_sensor(journal, "fault_closed", number, most=_MOST_FAULTS + 1, since=first, until=last)
         faults = [*_open_faults(journal, number, last), *(_fault(one, journal) for one in ended[:_MOST_FAULTS])]
         return History(
             sensor=number,
@@ -228,30 +207,30 @@ _TAKEN = ("level_dbfs", "weight", "refused", "samples_lost", "worst")
 
 def _open_faults(journal: Journal, number: int, until: str) -> list[Fault]:
     """Those that the last word about the sensor still knows, if they began in time."""
-    last = next(iter(_told(journal, "state_changed", number, most=1)), None)
+    last = _last_state(journal, number)
     if last is None:
         return []
-    found = [_found(Cause(name), last, journal) for name in last["causes"]]
+    found = [_found(Cause(name), last, journal) for name in last.body["causes"]]
     return [
         Fault(
-            event=last["id"],
+            event=last.id,
             cause=one.cause,
             meaning=one.meaning,
-            begin=one.since or last["time"],
+            begin=one.since or last.time,
             end=None,
             evidence_words=one.evidence_words,
         )
         for one in found
-        if (one.since or last["time"]) < until
+        if (one.since or last.time) < until
     ]
 
 
-def _fault(event: Row, journal: Journal) -> Fault:
+def _fault(event: Stored, journal: Journal) -> Fault:
     return Fault(
-        event=event["id"],
-        cause=event["cause"],
-        meaning=Cause(event["cause"]).meaning,
-        begin=_moment(event, "since_sample", journal) or event["time"],
+        event=event.id,
+        cause=event.body["cause"],
+        meaning=Cause(event.body["cause"]).meaning,
+        begin=_moment(event, "since_sample", journal) or event.time,
         end=_moment(event, "until_sample", journal),
-        evidence_words=evidence_words(event["evidence"]),
+        evidence_words=evidence_words(event.body["evidence"]),
     )
