@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.experiments.ring import MACHINES, Ring
+from pipeline.experiments.ring import MACHINES, RingSample
 from pipeline.learners._dual import GEMMEDProblem, JointSolution, entropy_budget
 from pipeline.learners._geometry import Neighbourhoods, measure
 from pipeline.learners._gibbs import Ascent, Chains, SampledDual, average_of_stretch
@@ -29,7 +29,7 @@ class Arena:
     gram: Gram
 
     @classmethod
-    def of(cls, ring: Ring, coverage: float) -> Arena:
+    def of(cls, ring: RingSample, coverage: float) -> Arena:
         rng = np.random.RandomState(0)
         n, classes = len(ring.y), (ring.y > 0).astype(np.int64)
         hoods = Neighbourhoods.choose(classes, np.arange(n), graph="bipartite", n_partitions=5, n_neighbors=5, rng=rng)

@@ -29,7 +29,17 @@ from pipeline.core.framing import Grid
 from pipeline.model.build import deciding, hearing_settings, listening
 from pipeline.model.metrics import ALPHAS, rate
 from pipeline.model.model import Model
-from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, FaultPlan, Scene, Site, draw_scene, record
+from pipeline.simulation import (
+    FAULTS,
+    HUMAN,
+    HUMAN_WITH_ANIMAL,
+    FaultEpisode,
+    FaultPlan,
+    Scene,
+    Site,
+    draw_scene,
+    record,
+)
 from pipeline.simulation.faults import afflict
 from pipeline.simulation.microphones import converted
 from pipeline.simulation.propagation import Floats
@@ -95,7 +105,7 @@ def afflicted(scene: Scene, failure: Failure) -> Samples:
     episodes = []
     for sensor, fault in zip(failure.sensors, faults, strict=True):
         severity, partner = rng.random(), _partner(failure, sensor, rng)
-        episodes.append(Episode(sensor, start, scene.site.length, str(fault), severity, partner, (*seed, sensor)))
+        episodes.append(FaultEpisode(sensor, start, scene.site.length, str(fault), severity, partner, (*seed, sensor)))
     if failure.kind != "stale + stale":
         return scene.recorded(episodes).samples
     # The simulator knows one other moment for all sensors, and two sensors that replay it bear each other out.

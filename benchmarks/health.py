@@ -31,13 +31,13 @@ from benchmarks.health_real import show_real
 from benchmarks.report import finish, show
 from pipeline.core.events import Block, Evidence, FaultClosed, FaultOpened, Mask, RecordingStarted, Samples
 from pipeline.core.sensor_state import Cause
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.health.measures import Measures
 from pipeline.model.metrics import Rate, rate
 from pipeline.runtime.process_pool import LocalEngine
-from pipeline.simulation import FAULTS, Episode, FaultPlan, Recording, Scene, Site, draw_scene, record
+from pipeline.simulation import FAULTS, FaultEpisode, FaultPlan, Scene, SimulatedRecording, Site, draw_scene, record
 from pipeline.simulation.scene import drawn_label
-from pipeline.stages import Chain, Health, Inspection, Measuring
+from pipeline.stages import Chain, Measure, PhysicalFaults, SensorStates
 
 EXPECTED: dict[str, frozenset[Cause]] = {
     "dead": frozenset({Cause.FLAT, Cause.SILENT}),
@@ -118,25 +118,25 @@ class Case:
         return max(open_until, default=0.0)
 
 
-def episodes(scene: int, fault: str, sensor: int, severity: float) -> list[Episode]:
+def episodes(scene: int, fault: str, sensor: int, severity: float) -> list[FaultEpisode]:
     """The fault at a sensor; whose plug is exchanged has a partner in misfortune."""
     partner, span = (sensor + 1) % SENSORS, (BEGINS * RATE_HZ, ENDS * RATE_HZ)
     seed = (scene, sensor, round(100 * severity))
-    hit = [Episode(sensor, *span, fault, severity, partner, seed)]
-    return [*hit, Episode(partner, *span, fault, severity, sensor, seed)] if fault == "swapped" else hit
+    hit = [FaultEpisode(sensor, *span, fault, severity, partner, seed)]
+    return [*hit, FaultEpisode(partner, *span, fault, severity, sensor, seed)] if fault == "swapped" else hit
 
 
 def measured(samples: Samples, *, start_second: int = 0) -> list[Measures]:
     """Every second of sound."""
-    chain = Chain(Measuring(RATE_HZ))
+    chain = Chain(Measure(RATE_HZ))
     facts = chain.push(RecordingStarted("", RATE_HZ, tuple("1234")))
     facts += chain.push(Block(start_second * RATE_HZ, samples, np.ones(SENSORS, np.bool_)))
     return [fact for fact in facts if isinstance(fact, Measures)]
 
 
-def findings(seconds: Sequence[Measures], usual: Usual | None) -> tuple[Finding, ...]:
+def findings(seconds: Sequence[Measures], usual: Baseline | None) -> tuple[Finding, ...]:
     """What inspection and health make of them."""
-    chain = Chain(Inspection(usual), Health(RATE_HZ))
+    chain = Chain(PhysicalFaults(usual), SensorStates(RATE_HZ))
     facts = chain.push(RecordingStarted("", RATE_HZ, tuple("1234")))
     facts += [fact for second in seconds for fact in chain.push(second)]
     closed = [fact for fact in facts if isinstance(fact, FaultClosed)]
@@ -157,7 +157,7 @@ def _finding(opened: FaultOpened, closed: Sequence[FaultClosed]) -> Finding:
 class Known:
     """What was learned of a site before."""
 
-    usual: Usual | None
+    usual: Baseline | None
     watches: dict[str, Watch]
 
 
@@ -174,7 +174,7 @@ def known_of(seed: int) -> Known:
     return Known(learn_usual(together), watches)
 
 
-def seconds_well(recording: Recording) -> Mask:
+def seconds_well(recording: SimulatedRecording) -> Mask:
     """(seconds, sensors) without a fault."""
     well = np.ones((USUAL_SECONDS, SENSORS), np.bool_)
     for episode in recording.episodes:
@@ -203,7 +203,7 @@ def _afflicted_cases(scene: Scene, clean: list[Measures], known: Known, kinds: S
                 yield Case(scene.site.seed, fault, severity, afflicted, found, _watched(seconds, known))
 
 
-def _measured_with(hit: list[Episode], scene: Scene, clean: list[Measures]) -> list[Measures]:
+def _measured_with(hit: list[FaultEpisode], scene: Scene, clean: list[Measures]) -> list[Measures]:
     """Measures look back less than a second: before the fault, and a second after it, they are those of the scene."""
     first, last = BEGINS - 1, ENDS + 1
     samples = scene.recorded(hit).samples[:, first * RATE_HZ : last * RATE_HZ]

@@ -24,7 +24,7 @@ from benchmarks.report import show
 from benchmarks.sizes import size_of
 from pipeline.core.choices import Choices
 from pipeline.core.events import Block, Evidence, FaultOpened, Numbers, RecordingStarted, Samples
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.health.measures import Measures
 from pipeline.health.sequential_tests import poisson_interval
 from pipeline.runtime.process_pool import LocalEngine
@@ -32,7 +32,7 @@ from pipeline.simulation import Site, draw_scene
 from pipeline.simulation.microphones import converted
 from pipeline.simulation.scene import drawn_label
 from pipeline.simulation.weather import Weather
-from pipeline.stages import Chain, Health, Inspection, Measuring
+from pipeline.stages import Chain, Measure, PhysicalFaults, SensorStates
 
 RATE_HZ, SENSORS = 2000, 4
 SCENE_SECONDS, FADE_SECONDS, SCENES_PER_HOUR = 240, 0.1, 15
@@ -106,7 +106,7 @@ def hour_of(hour: int, seed: int) -> Hour:
     """An hour of the stream, measured; the sound just before it is heard, too."""
     first = hour * SCENES_PER_HOUR
     scenes = range(max(first - 1, 0), first + SCENES_PER_HOUR)
-    stage = Measuring(RATE_HZ)
+    stage = Measure(RATE_HZ)
     stage.push(RecordingStarted("", RATE_HZ, tuple("1234")))
     seconds: list[Measures] = []
     for scene, sound in zip(scenes, played(seed, 1, scenes), strict=True):
@@ -121,7 +121,7 @@ def day_before(seed: int) -> list[Measures]:
     """Fifteen scenes of it."""
     seconds: list[Measures] = []
     for scene in range(0, DAY, DAY // SCENES_PER_HOUR):
-        stage = Measuring(RATE_HZ)
+        stage = Measure(RATE_HZ)
         stage.push(RecordingStarted("", RATE_HZ, tuple("1234")))
         (sound,) = played(seed, 0, [scene])
         facts = stage.push(Block(0, sound, np.ones(SENSORS, np.bool_)))
@@ -146,7 +146,7 @@ def watched(seed: int, *, hours: int, jobs: int) -> Watched:
     well = np.ones(features.shape[:2], np.bool_)
     makers = PEERS | {"HalfSpaceTrees": partial(HalfSpaces, window_seconds=600, streaming=True)}
     peers = {name: Watch(make).fit(features, well) for name, make in makers.items()}
-    chain = Chain(Inspection(learn_usual(before)), Health(RATE_HZ))
+    chain = Chain(PhysicalFaults(learn_usual(before)), SensorStates(RATE_HZ))
     chain.push(RecordingStarted("", RATE_HZ, tuple("1234")))
     seen = Watched([], dict.fromkeys(peers, 0), {})
     for number, hour in track(_in_order(seed, hours, jobs), description="hours", total=hours):
@@ -231,10 +231,10 @@ def cost_ms_per_second(seed: int) -> float:
     """Of all three stages on a passing walker, the best of three."""
     site = Site(seed=seed, rate_hz=COST_RATE_HZ, duration_seconds=COST_SECONDS)
     sound = draw_scene(site, 0, drawn_label(site, 0)).recorded().samples
-    usual: Usual | None = None
+    usual: Baseline | None = None
     taken = []
     for _ in range(4):
-        chain = Chain(Measuring(COST_RATE_HZ), Inspection(usual), Health(COST_RATE_HZ))
+        chain = Chain(Measure(COST_RATE_HZ), PhysicalFaults(usual), SensorStates(COST_RATE_HZ))
         begin = time.perf_counter()
         facts = chain.push(RecordingStarted("", COST_RATE_HZ, tuple("1234")))
         facts += chain.push(Block(0, sound, np.ones(SENSORS, np.bool_)))

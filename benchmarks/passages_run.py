@@ -38,7 +38,7 @@ from pipeline.sources.files import find_recordings
 from pipeline.stages import Chain
 from pipeline.training.examples import Examples
 from pipeline.training.labels import read_labels
-from pipeline.training.offline import Plan, learned, listen
+from pipeline.training.offline import TrainingOptions, learned, listen
 
 RATE_HZ, N_SENSORS = 16_000, 4
 NOBODY = "nobody"
@@ -173,7 +173,7 @@ def train_on(
     names = _write_sound(sound, folder, listener)
     nobody = sound.nobody if label_distractors else sound.background
     _write_labels(sound, nobody, folder / "labels.csv", names)
-    plan = Plan(folds=0)  # the validation decides nothing here
+    plan = TrainingOptions(folds=0)  # the validation decides nothing here
     console = Console(stderr=True)
     with LocalEngine(jobs) as engine, progress_bar(console) as progress:
         labels = read_labels(folder / "labels.csv")

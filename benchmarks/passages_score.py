@@ -15,7 +15,7 @@ from pipeline.training.passage_metrics import (
     LEAST_IOU,
     NEAR_SECONDS,
     Match,
-    Span,
+    TimedSpan,
     common_seconds,
     false_passages,
     matches,
@@ -53,8 +53,8 @@ def per_hour(count: int, hours: float, unit_hours: float = 1.0) -> Figures | Non
     return {name: round(value, 4) for name, value in values.items()} | {"n": count, "hours": round(hours, 3)}
 
 
-def _span(one: Found | Happening, label: str | None) -> Span:
-    return Span(_STREAM, one.start, one.end, label)
+def _span(one: Found | Happening, label: str | None) -> TimedSpan:
+    return TimedSpan(_STREAM, one.start, one.end, label)
 
 
 class Scored:
@@ -68,7 +68,7 @@ class Scored:
         self._iou = {pair.true: pair.iou for pair in self.pairs}
         self._touched = {span for span in self._truth if any(overlap(span, one) for one in self._of)}
 
-    def among(self, band: tuple[float, float]) -> list[Span]:
+    def among(self, band: tuple[float, float]) -> list[TimedSpan]:
         return [span for span, one in self._truth.items() if band[0] <= one.peak_db < band[1]]
 
     def detection(self, band: tuple[float, float] = (-np.inf, np.inf)) -> Figures:
@@ -79,11 +79,11 @@ class Scored:
             "found_iou": share([self.is_found(span) for span in own]),
         }
 
-    def is_found(self, span: Span) -> bool:
+    def is_found(self, span: TimedSpan) -> bool:
         """Return whether a true passage is found with enough intersection over union."""
         return self._iou.get(span, 0.0) >= LEAST_IOU
 
-    def false(self, background: Sequence[Stretch], *, distractors: bool) -> list[Span]:
+    def false(self, background: Sequence[Stretch], *, distractors: bool) -> list[TimedSpan]:
         """Passages in stretches of background that overlap no passage, nor a distractor if those are events, too."""
         events = list(self._truth)
         if distractors:

@@ -20,7 +20,7 @@ from benchmarks.passages_score import (
 )
 from benchmarks.report import show
 from pipeline.core.choices import Choices
-from pipeline.training.passage_metrics import LEAST_IOU, Span, overlap
+from pipeline.training.passage_metrics import LEAST_IOU, TimedSpan, overlap
 
 PER_DAY = 24.0
 """One false passage an hour."""
@@ -184,7 +184,7 @@ def measure_unknown(sound: Sound, heard: Heard, segment_seconds: float) -> Figur
     found = [one for one in heard.passages[PER_DAY] if one.p_known is not None]
     walkers = [_span(one) for one in sound.passages]
     others = [_span(one) for one in sound.distractors]
-    spans = [Span("", one.start, one.end, None) for one in found]
+    spans = [TimedSpan("", one.start, one.end, None) for one in found]
     known = np.array([one.p_known for one in found], np.float64)
     is_walker = np.array([any(overlap(span, one) for one in walkers) for span in spans], np.bool_)
     is_other = np.array([any(overlap(span, one) for one in others) for span in spans], np.bool_) & ~is_walker
@@ -208,8 +208,8 @@ def _row(told: Figures) -> list[object]:
     return [told["walkers"], told["distractors"], auc if auc is not None else "-", _percent(refused)]
 
 
-def _span(one: Happening) -> Span:
-    return Span("", one.start, one.end, None)
+def _span(one: Happening) -> TimedSpan:
+    return TimedSpan("", one.start, one.end, None)
 
 
 def _event_p_known(events: Sequence[Happening], heard: Heard, segment_seconds: float) -> Floats:

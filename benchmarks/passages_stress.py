@@ -20,7 +20,7 @@ from pipeline.core.events import Block, RecordingStarted, Samples
 from pipeline.model.build import whole_chain
 from pipeline.model.model import Model
 from pipeline.stages import Background, Chain
-from pipeline.training.passage_metrics import Span as SecondsSpan
+from pipeline.training.passage_metrics import TimedSpan as SecondsSpan
 from pipeline.training.passage_metrics import common_seconds, total_seconds, union
 
 PIECE_SECONDS = 30

@@ -34,8 +34,8 @@ from scipy.signal import resample_poly
 from benchmarks.report import finish, show
 from pipeline.core.framing import Grid
 from pipeline.core.segment_views import N_COEFFICIENTS
-from pipeline.experiments.corpus import Entry, features_of, loaded, split, view_slices
-from pipeline.experiments.footsteps import Plan, full_plan, quick_plan
+from pipeline.experiments.corpus import CorpusEntry, features_of, loaded, split, view_slices
+from pipeline.experiments.footsteps import FootstepPlan, full_plan, quick_plan
 from pipeline.experiments.footsteps_report import FootstepResults
 from pipeline.experiments.footsteps_run import run_footsteps, summary
 from pipeline.experiments.methods import JOINT, JOINT_PAPER
@@ -226,7 +226,7 @@ def write_recordings(cast: list[Cast], folder: Path, seed: int) -> None:
             (folder / file).write_text(text)
 
 
-def plain_baseline(plan: Plan, folder: Path, entries: list[Entry]) -> Mean:
+def plain_baseline(plan: FootstepPlan, folder: Path, entries: list[CorpusEntry]) -> Mean:
     """Fused accuracy on clean sound of what one would write first.
 
     Mean and deviation of 13 cepstral coefficients of all sensors side by side, 50 principal components, an SVM with
@@ -249,7 +249,7 @@ def plain_baseline(plan: Plan, folder: Path, entries: list[Entry]) -> Mean:
     return Mean.of(found)
 
 
-def false_alarms(plan: Plan, folder: Path, entries: list[Entry]) -> dict[str, Rate]:
+def false_alarms(plan: FootstepPlan, folder: Path, entries: list[CorpusEntry]) -> dict[str, Rate]:
     """Shares of p-values at most alpha on clean test recordings, by the model that `gemmed train` would make.
 
     `sensor fault`: p-values of each sensor; `unknown sound`: of all sensors together, at every sensor at most alpha.
@@ -259,7 +259,7 @@ def false_alarms(plan: Plan, folder: Path, entries: list[Entry]) -> dict[str, Ra
     values = loaded(folder, entries, "clean")
     slices = view_slices(values.shape[-1])
     hits: dict[str, list[bool]] = {}
-    tested: dict[str, list[Entry]] = {}
+    tested: dict[str, list[CorpusEntry]] = {}
     for number in range(plan.splits):
         train, test = split(entries, plan.n_train, np.random.default_rng([plan.seed, number]))
         model = learn(_examples(values, slices, entries, train), GRID, hearing_settings(GRID), seed=0)
@@ -288,7 +288,7 @@ def false_alarms(plan: Plan, folder: Path, entries: list[Entry]) -> dict[str, Ra
     return {kind: found for kind, found in rates.items() if found is not None}
 
 
-def _examples(values: Any, slices: dict[str, slice], entries: list[Entry], places: list[int]) -> Examples:
+def _examples(values: Any, slices: dict[str, slice], entries: list[CorpusEntry], places: list[int]) -> Examples:
     """Segments of some recordings, as training takes them."""
     n_segments, labels = values.shape[1], sorted({entry.label for entry in entries})
     chosen = values[places].reshape(len(places) * n_segments, *values.shape[2:])
@@ -326,7 +326,7 @@ def report(results: FootstepResults, plain: Mean, alarms: dict[str, Rate]) -> No
     )
 
 
-def plan_of(options: argparse.Namespace, recordings: str) -> Plan:
+def plan_of(options: argparse.Namespace, recordings: str) -> FootstepPlan:
     if options.quick:
         return quick_plan(options.splits or 2, options.seed, recordings)
     return full_plan(options.splits or 6, options.seed, recordings)

@@ -44,7 +44,7 @@ from pipeline.training.examples import Examples
 from pipeline.training.extract import Format, hear
 from pipeline.training.fit import learn
 from pipeline.training.labels import Label, Labels
-from pipeline.training.offline import Task, gather
+from pipeline.training.offline import ExtractionTask, gather
 
 RATE_HZ, SENSORS, SECONDS = 16_000, 4, 14.0
 GRID = Grid(rate_hz=RATE_HZ)
@@ -65,7 +65,7 @@ def write_recordings(folder: Path, n: int, seed: int) -> Labels:
 
 def examples_of(folder: Path, labels: Labels, features: str = TWO_VIEWS) -> tuple[Examples, dict[str, Any]]:
     settings = hearing_settings(GRID, features=features)
-    task = Task(Format(RATE_HZ, SENSORS), GRID, settings, labels, ("human", "human_animal"), 100_000)
+    task = ExtractionTask(Format(RATE_HZ, SENSORS), GRID, settings, labels, ("human", "human_animal"), 100_000)
     heard = [hear(one, task.sound, GRID, settings) for one in find_recordings(folder).recordings]
     return gather(heard, task), settings
 

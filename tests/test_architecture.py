@@ -111,6 +111,16 @@ def test_folders_are_small():
     assert max(sizes.values()) <= MOST_MODULES
 
 
+def test_no_two_public_classes_share_a_name():
+    """A name leads to one place."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(place(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("path", [p for p in MODULES if part(p) == "stages"], ids=place)
 def test_stages_read_no_clock_open_no_file_and_start_nothing(path):
     """All they know comes in by `push`, so a replay can repeat it."""

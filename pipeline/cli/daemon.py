@@ -261,7 +261,7 @@ def label(
 
         if passage_id is not None and passage is not None:
             raise UsageError(f"ID={passage_id!r} and --passage={passage!r} name two passages; label one at a time")
-        place = label_command.Place(event, at, lasting, recording, begin, end, passage or passage_id)
+        place = label_command.LabelPlace(event, at, lasting, recording, begin, end, passage or passage_id)
         label_command.run_label(
             state_directory(config, state), name, place, take_back=take_back, show=show, new=new, who=who, why=why
         )

@@ -42,7 +42,7 @@ from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline.fleet.config import Fleet
-    from pipeline.fleet.worker_pool import Crew
+    from pipeline.fleet.worker_pool import WorkerPool
 
 fleet = typer.Typer(help="Many arrays: decide for all of them, wherever there is a worker.", no_args_is_help=True)
 app.add_typer(fleet, name="fleet")
@@ -105,14 +105,14 @@ def fleet_run(
             tls = checked_tls(tls_ca, tls_cert, tls_key)
             address = checked_scheduler(scheduler, tls)
 
-        def crew(chosen: Fleet) -> Crew:
+        def crew(chosen: Fleet) -> WorkerPool:
             if engine == "local":
-                from pipeline.fleet.worker_pool import LocalCrew
+                from pipeline.fleet.worker_pool import LocalWorkerPool
 
-                return LocalCrew(jobs or os.cpu_count() or 1, log_level=chosen.log.level)
-            from pipeline.fleet.dask_workers import DaskCrew
+                return LocalWorkerPool(jobs or os.cpu_count() or 1, log_level=chosen.log.level)
+            from pipeline.fleet.dask_workers import DaskWorkerPool
 
-            return DaskCrew(address, tls)
+            return DaskWorkerPool(address, tls)
 
         start(path, crew, seconds=seconds)
 
@@ -207,7 +207,7 @@ def fleet_passages(
     interrupted; 1: none match, or the broker cannot be reached; 2: wrong usage.
     """
     with errors_for_people(unusable_settings=2):
-        from pipeline.cli.commands.fleet_passages import Listing
+        from pipeline.cli.commands.fleet_passages import PassageListing
         from pipeline.cli.commands.passages import Filter, Outputs
         from pipeline.fleet.config import read_fleet
         from pipeline.storage.labels import parsed_time
@@ -224,7 +224,7 @@ def fleet_passages(
         outputs, chosen = Outputs(csv=csv, as_json=as_json), read_fleet(path)
         names = [chosen.array(name).name for name in arrays or ()]
         with Broker(chosen.broker.access(), name="gemmed fleet passages") as broker:
-            listing = Listing(chosen, broker, names, wanted, outputs)
+            listing = PassageListing(chosen, broker, names, wanted, outputs)
             if not follow:
                 raise typer.Exit(listing.run())
             # Ctrl-C ends it, as the help says.
@@ -408,7 +408,7 @@ def fleet_label(
         from pipeline.fleet import labels as labelling
         from pipeline.fleet.config import read_fleet
         from pipeline.reports.tables import wide_console
-        from pipeline.storage.labels import Given, somebody
+        from pipeline.storage.labels import LabelSubmission, somebody
         from pipeline.transport.nats import Broker
 
         chosen = read_fleet(path)
@@ -425,12 +425,12 @@ def fleet_label(
                 "ARRAY or LABEL is missing; say who heard what, for example: gemmed fleet label fleet.toml north human "
                 "--event 17"
             )
-        place = labelling.Place(event, recording, begin, end)
+        place = labelling.FleetLabelPlace(event, recording, begin, end)
         place.check()
         one = chosen.array(array)
         if not new:
             taught.check_word(name.strip())
-        given = Given(name.strip(), who or somebody(), why)
+        given = LabelSubmission(name.strip(), who or somebody(), why)
         with Broker(chosen.broker.access(), name="gemmed fleet label") as broker:
             row = labelling.give(chosen, one, broker, taught, place, given)
         first, last = row.span_seconds
@@ -476,10 +476,10 @@ def fleet_train(
         from pipeline.fleet.config import read_fleet
         from pipeline.fleet.labels import Taught
         from pipeline.reports.tables import show_trained
-        from pipeline.training.offline import Plan
+        from pipeline.training.offline import TrainingOptions
 
         read_fleet(path)
-        plan = Plan(
+        plan = TrainingOptions(
             classes=class_names(classes),
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,

@@ -242,10 +242,10 @@ def train(
         from pipeline.reports.tables import show_trained
         from pipeline.sources.files import find_recordings
         from pipeline.training.labels import read_labels
-        from pipeline.training.offline import Plan
+        from pipeline.training.offline import TrainingOptions
         from pipeline.training.offline import train as train_model
 
-        plan = Plan(
+        plan = TrainingOptions(
             classes=class_names(classes),
             segment_seconds=segment_seconds,
             window_seconds=window_seconds,

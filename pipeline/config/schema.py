@@ -305,7 +305,7 @@ class _AnySource(Table):
         return self
 
 
-class SimulatedSource(_AnySource):
+class SimulatedSourceSettings(_AnySource):
     """A simulated array with failing sensors; `speed` is in times real time, 0 is as fast as possible.
 
     The scene is a day in which mostly nobody is there, or walks: somebody passes all the time.
@@ -324,7 +324,7 @@ class SimulatedSource(_AnySource):
     surface: Literal["gravel", "grass", "sand", "soil", "asphalt"] = "gravel"
 
 
-class PcmSource(_AnySource):
+class PcmSourceSettings(_AnySource):
     """Raw PCM on standard input or over TCP."""
 
     kind: Literal["pcm"] = "pcm"
@@ -333,14 +333,14 @@ class PcmSource(_AnySource):
     allow_remote: bool = False
 
 
-class SoundcardSource(_AnySource):
+class SoundcardSourceSettings(_AnySource):
     """A sound card by its name, a part of its name or its number; none means the default one."""
 
     kind: Literal["soundcard"] = "soundcard"
     device: Text | Annotated[int, Field(ge=0)] | None = None
 
 
-class FolderSource(_AnySource):
+class FolderSourceSettings(_AnySource):
     """Files dropped into a folder, heard when they have not changed for a while."""
 
     kind: Literal["folder"] = "folder"
@@ -350,7 +350,7 @@ class FolderSource(_AnySource):
     settle_seconds: Seconds = Field(default=2.0, validation_alias="settle")
 
 
-class StreamSource(_AnySource):
+class StreamSourceSettings(_AnySource):
     """What `gemmed publish` sends of an array, by way of the broker; `begin` says where, if it was never heard."""
 
     kind: Literal["stream"] = "stream"
@@ -413,7 +413,7 @@ class Storage(Table):
         return self
 
 
-class Labels(Table):
+class LabelSettings(Table):
     """A file of labels that is read again whenever it changes, and how labels are shown to people."""
 
     file: PathBeside | None = None
@@ -450,7 +450,7 @@ class Training(Table):
         return self
 
 
-class Log(Table):
+class LogSettings(Table):
     """What is told on standard error, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -624,7 +624,7 @@ class Webhook(_Output):
         return self
 
 
-class Broker(Table):
+class BrokerSettings(Table):
     """The JetStream broker between machines; `name` begins the names of all that is kept there."""
 
     address: Annotated[Text, AfterValidator(_checked_log)] = "nats://127.0.0.1:4222"
@@ -636,7 +636,7 @@ class Broker(Table):
     key: PathBeside | None = None
 
     @model_validator(mode="after")
-    def _belong_together(self) -> Broker:
+    def _belong_together(self) -> BrokerSettings:
         if (self.certificate is None) != (self.key is None):
             raise contradiction("certificate", "and key belong together; give both or none")
         if self.password_file is not None and self.user is None:
@@ -688,20 +688,25 @@ class Settings(Table):
 
     array: Array = Array()
     source: Annotated[
-        SimulatedSource | PcmSource | SoundcardSource | FolderSource | StreamSource, Field(discriminator="kind")
-    ] = SimulatedSource()
+        SimulatedSourceSettings
+        | PcmSourceSettings
+        | SoundcardSourceSettings
+        | FolderSourceSettings
+        | StreamSourceSettings,
+        Field(discriminator="kind"),
+    ] = SimulatedSourceSettings()
     buffer: Buffer = Buffer()
     decisions: Decisions = Decisions()
     storage: Storage = Storage()
-    labels: Labels = Labels()
+    labels: LabelSettings = LabelSettings()
     training: Training = Training()
     web: Web = Web()
     notifications: Notifications = Notifications()
     mqtt: Mqtt = Mqtt()
     webhook: Webhook = Webhook()
-    broker: Broker = Broker()
+    broker: BrokerSettings = BrokerSettings()
     publish: Publish = Publish()
-    log: Log = Log()
+    log: LogSettings = LogSettings()
     _path: Path | None = PrivateAttr(None)
 
     def __eq__(self, other: object) -> bool:
@@ -724,7 +729,7 @@ class Settings(Table):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingChange:
     """A setting that changed, as written, and when the change is felt."""
 
     key: str
@@ -809,13 +814,13 @@ def written_as_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def differences(before: Settings, after: Settings) -> list[Difference]:
+def differences(before: Settings, after: Settings) -> list[SettingChange]:
     """What changed, in the order of the file."""
     written = effective(before), effective(after)
     old, new = map(_flat, written)
     shown_old, shown_new = (_flat(without_secrets(one)) for one in written)
     return [
-        Difference(key, shown_old.get(key), shown_new.get(key), takes_effect(key))
+        SettingChange(key, shown_old.get(key), shown_new.get(key), takes_effect(key))
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     ]

@@ -46,7 +46,7 @@ def _softmax(evidence: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PassagePart:
     """The stretch of one recording that a passage covers, under the id it has there."""
 
     passage: str
@@ -104,7 +104,7 @@ class PassageRow:
     movement: Mapping[str, Any] | None
     model: str | None
     end: str | None
-    parts: tuple[Part, ...]
+    parts: tuple[PassagePart, ...]
     """One; several if it was joined across recordings."""
 
     @classmethod
@@ -121,7 +121,7 @@ class PassageRow:
     @classmethod
     def _read(cls, event: Mapping[str, Any], recording_started_at: datetime | None) -> Self:
         begin, end = float(event["start_seconds"]), float(event["end_seconds"])
-        own = Part(event["passage"], event["recording"], event["start_sample"], event["stop_sample"], begin, end)
+        own = PassagePart(event["passage"], event["recording"], event["start_sample"], event["stop_sample"], begin, end)
         return cls(
             passage=event["passage"],
             recording=event["recording"],

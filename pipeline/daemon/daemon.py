@@ -20,11 +20,11 @@ import numpy as np
 
 from pipeline import __version__
 from pipeline.config.schema import (
-    Difference,
-    FolderSource,
+    FolderSourceSettings,
+    SettingChange,
     Settings,
-    SimulatedSource,
-    StreamSource,
+    SimulatedSourceSettings,
+    StreamSourceSettings,
     adopted,
     differences,
     effective,
@@ -41,12 +41,12 @@ from pipeline.daemon.housekeeping import Housekeeper, SoundKeeper
 from pipeline.daemon.meters import Load, Meters
 from pipeline.daemon.recorder import Recorder, Show
 from pipeline.daemon.rollup_writer import Summaries
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.outputs.notifier import Notifying, wording_of
 from pipeline.outputs.targets import routes, services_warning
-from pipeline.retraining.controller import Learning, Shadowed, Swap
-from pipeline.runtime.child_process import Companion
+from pipeline.retraining.controller import LearningThread, Shadowed, Swap
+from pipeline.runtime.child_process import ChildProcess
 from pipeline.runtime.logs import log, start_logging
 from pipeline.runtime.packages import without_web
 from pipeline.runtime.state_dir import StateDirectory, new_run
@@ -86,10 +86,10 @@ class Daemon:
         self._why_stopped = "the source ended"
         self._started = utc(datetime.now(UTC))
         self._beaten_at = self._fed_at = self._told_at = 0.0
-        self._companions: list[Companion] = []
+        self._companions: list[ChildProcess] = []
         self._place: str | None = None
         self._models: dict[str, Model] = {}
-        self._next: tuple[Hearing, Model | None] | None = None
+        self._next: tuple[ArrayInput, Model | None] | None = None
 
     def run(self) -> None:
         """Until the source ends, or somebody wants it to stop."""
@@ -132,10 +132,10 @@ class Daemon:
                 state, self._housekeeper, piece_seconds=storage.piece_seconds, report=self._inbox.append
             )
             stack.callback(self._keeper.close)
-        self._learning = Learning(state, settings, run=self.run_name)
+        self._learning = LearningThread(state, settings, run=self.run_name)
         stack.callback(self._learning.stop)
         model = self._learning.first_model()
-        hearing = Hearing.of(model) if model else Hearing.usual(settings.array.rate_hz, settings.array.sensors)
+        hearing = ArrayInput.of(model) if model else ArrayInput.usual(settings.array.rate_hz, settings.array.sensors)
         if model:
             self._models = {model.name: model}
         self._chain = Switching(hearing, settings.choices(), model, load=self._models.__getitem__)
@@ -150,12 +150,12 @@ class Daemon:
 
     def _pages(self) -> LiveSource | WatchedFolder | StreamedArray:
         settings, source = self.settings, self.settings.source
-        if isinstance(source, FolderSource):
+        if isinstance(source, FolderSourceSettings):
             heard = self._recorder.journal.events(types=["file_heard"])
             known = {event.body["identity"] for event in heard}
             open_folder = partial(folder, settings, source)
             return WatchedFolder(open_folder, known=known, name=self._name, patience=patience(settings))
-        if isinstance(source, StreamSource):
+        if isinstance(source, StreamSourceSettings):
             place = stored_place(self._recorder.journal, source_name(settings))
             return streamed(settings, source, place=place, name=self._name)
         return LiveSource(
@@ -254,10 +254,10 @@ class Daemon:
         self._models.clear()
         self._models[model.name] = model
         self._chain.shadow(None)
-        if Hearing.of(model) == self._chain.hearing:
+        if ArrayInput.of(model) == self._chain.hearing:
             yield ModelChanged(self._source.position, model.name)
         else:
-            self._next = Hearing.of(model), model
+            self._next = ArrayInput.of(model), model
             self._source.turn_page()
         log.info("another model decides", model=model.name)
 
@@ -274,7 +274,7 @@ class Daemon:
             yield from self._adopt(settings, found)
         self._notifier.ready()
 
-    def _adopt(self, settings: Settings, found: list[Difference]) -> Iterator[object]:
+    def _adopt(self, settings: Settings, found: list[SettingChange]) -> Iterator[object]:
         told = [
             {"setting": one.key, "before": one.before, "after": one.after, "takes_effect": one.takes_effect}
             for one in found
@@ -341,7 +341,7 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "source": self.settings.source.kind,
-            "simulated": isinstance(self.settings.source, SimulatedSource),
+            "simulated": isinstance(self.settings.source, SimulatedSourceSettings),
             "names": self.settings.labels.names,
             "sound_time": sound_time(sensors),
             "usable_sensors": usable_sensors(sensors),
@@ -380,7 +380,7 @@ class Daemon:
         log.info("stopped", **details)
 
 
-def companions(settings: Settings, run: str) -> list[Companion]:
+def companions(settings: Settings, run: str) -> list[ChildProcess]:
     """Those that the settings ask for."""
     modules = []
     if settings.web.enabled:
@@ -392,7 +392,7 @@ def companions(settings: Settings, run: str) -> list[Companion]:
         log.warning("notifications may not be sent", why=warning)
     if routes(settings):
         modules.append("pipeline.outputs.process")
-    return [Companion(module, settings, run) for module in modules]
+    return [ChildProcess(module, settings, run) for module in modules]
 
 
 def _outside(settings: Settings) -> tuple[object, ...]:

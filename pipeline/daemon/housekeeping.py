@@ -14,7 +14,7 @@ from pipeline.core.errors import StorageError
 from pipeline.core.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.audio import Part, SoundStore, Spool
+from pipeline.storage.audio import AudioPart, AudioSpool, SoundStore
 from pipeline.storage.journal import Journal, Row
 from pipeline.storage.outbox import Route, backlog, forget_others
 from pipeline.storage.presence_audit import presence_audit
@@ -55,7 +55,7 @@ class Housekeeper:
         self._thread = Thread(target=self._work, name="housekeeping", daemon=True)
         self._thread.start()
 
-    def _left_behind(self) -> list[Part]:
+    def _left_behind(self) -> list[AudioPart]:
         """Pieces of runs that were killed; those of this one are not there yet."""
         try:
             with Journal(self._state.journal) as journal:
@@ -64,7 +64,7 @@ class Housekeeper:
             log.warning("sound of earlier runs cannot be found", why=str(error))
             return []
 
-    def hand_over(self, part: Part) -> None:
+    def hand_over(self, part: AudioPart) -> None:
         """Waits while there is too much to do: whoever hears faster than can be stored must slow down.
 
         But not while the disk refuses: deciding goes on, and the piece is safe as it is.
@@ -127,7 +127,7 @@ class Housekeeper:
         self.false_passages = presence_audit(journal)
         self._counted_at = time.monotonic()
 
-    def _next_part(self) -> Part | None:
+    def _next_part(self) -> AudioPart | None:
         with self._changed:
             self._changed.wait_for(lambda: self._parts or self._finishing, _LOOK_SECONDS)
             return self._parts[0] if self._parts else None
@@ -166,7 +166,7 @@ class SoundKeeper:
         piece_seconds: float,
         report: Callable[[Notice], None],
     ) -> None:
-        self._spool = Spool(state.sound, piece_seconds=piece_seconds, finished=housekeeper.hand_over)
+        self._spool = AudioSpool(state.sound, piece_seconds=piece_seconds, finished=housekeeper.hand_over)
         self._report = report
         self._refused_since: float | None = None
         self._tried_at = 0.0

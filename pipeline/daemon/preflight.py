@@ -8,7 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipeline.config.schema import FolderSource, PcmSource, Settings, SimulatedSource, StreamSource, Web
+from pipeline.config.schema import (
+    FolderSourceSettings,
+    PcmSourceSettings,
+    Settings,
+    SimulatedSourceSettings,
+    StreamSourceSettings,
+    Web,
+)
 from pipeline.core.errors import GemmedError, LinkError, SourceError, UsageError
 from pipeline.core.events import Block, RecordingStarted, SourceTrouble
 from pipeline.outputs.common import read_secret
@@ -93,7 +100,7 @@ def _model(state: StateDirectory, settings: Settings) -> str:
     if settings.training.model is not None:
         model = Model.load(settings.training.model)
         return f"{settings.training.model} will decide, {_fits(model, settings)}"
-    if settings.training.recordings is not None or isinstance(settings.source, SimulatedSource):
+    if settings.training.recordings is not None or isinstance(settings.source, SimulatedSourceSettings):
         return "a first model will be trained at the first start"
     return "none: the states of the sensors at once, p-values after a while, decisions once enough is labelled"
 
@@ -113,24 +120,24 @@ def _fits(model: object, settings: Settings) -> str:
 
 def _source(settings: Settings) -> str:
     source = settings.source
-    if isinstance(source, FolderSource):
+    if isinstance(source, FolderSourceSettings):
         if not source.path.is_dir():
             raise SourceError(f"source.path = {str(source.path)!r} is no folder; make it, or give another")
         return f"{source.path} is there, {len(list(source.path.iterdir()))} entries"
-    if isinstance(source, StreamSource):
+    if isinstance(source, StreamSourceSettings):
         return _published(settings, source)
-    if isinstance(source, PcmSource) and (source.address == "-" or source.address.endswith("?listen")):
+    if isinstance(source, PcmSourceSettings) and (source.address == "-" or source.address.endswith("?listen")):
         return f"{source.address}: cannot be tried without taking the sound of whoever sends it"
     return _heard(settings)
 
 
-def _published(settings: Settings, source: StreamSource) -> str:
+def _published(settings: Settings, source: StreamSourceSettings) -> str:
     from pipeline.sources.reorder import require_known
     from pipeline.transport.nats import Broker
-    from pipeline.transport.wire import Log
+    from pipeline.transport.wire import StreamNames
 
     with Broker(settings.broker.access(), name="gemmed check") as broker:
-        require_known(broker, Log(settings.broker.name), source.array)
+        require_known(broker, StreamNames(settings.broker.name), source.array)
     return f"{source.array} is in the log of {settings.broker.address}"
 
 

@@ -20,7 +20,7 @@ READY, STALLED, STOPPED, NOTHING_HEARD, NO_DECISIONS = 0, 3, 4, 5, 6
 Status = Mapping[str, Any]
 
 
-class Problem(StrEnum):
+class ReadinessProblem(StrEnum):
     """Why a daemon is not ready, the most serious first."""
 
     STOPPED = "stopped"
@@ -33,70 +33,72 @@ class Problem(StrEnum):
 
 
 EXIT_CODES = {
-    Problem.STOPPED: STOPPED,
-    Problem.NO_STATUS: STALLED,
-    Problem.STALLED: STALLED,
-    Problem.NO_SOUND: NOTHING_HEARD,
-    Problem.NO_USABLE_SENSOR: NOTHING_HEARD,
-    Problem.JOURNAL_READ_ONLY: NO_DECISIONS,
-    Problem.NO_MODEL: NO_DECISIONS,
+    ReadinessProblem.STOPPED: STOPPED,
+    ReadinessProblem.NO_STATUS: STALLED,
+    ReadinessProblem.STALLED: STALLED,
+    ReadinessProblem.NO_SOUND: NOTHING_HEARD,
+    ReadinessProblem.NO_USABLE_SENSOR: NOTHING_HEARD,
+    ReadinessProblem.JOURNAL_READ_ONLY: NO_DECISIONS,
+    ReadinessProblem.NO_MODEL: NO_DECISIONS,
 }
 
 
-DECIDING = (Problem.JOURNAL_READ_ONLY, Problem.NO_MODEL)
+DECIDING = (ReadinessProblem.JOURNAL_READ_ONLY, ReadinessProblem.NO_MODEL)
 """What does not keep the daemon from hearing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReadinessReason:
     """A reason why a daemon is not ready, and its cure."""
 
-    problem: Problem
+    problem: ReadinessProblem
     what: str
     cure: str
 
 
-def exit_code(reasons: Sequence[Reason]) -> int:
+def exit_code(reasons: Sequence[ReadinessReason]) -> int:
     """Return the exit code of the most serious reason; 0 if there is none."""
-    return EXIT_CODES[min((one.problem for one in reasons), key=list(Problem).index)] if reasons else READY
+    return EXIT_CODES[min((one.problem for one in reasons), key=list(ReadinessProblem).index)] if reasons else READY
 
 
-def reasons_not_healthy(status: Status | None, age_seconds: float | None) -> list[Reason]:
+def reasons_not_healthy(status: Status | None, age_seconds: float | None) -> list[ReadinessReason]:
     """Return why no data passes through all stages of the daemon; empty if it does."""
     return list(_stopped(status, age_seconds))
 
 
-def reasons_not_ready(status: Status | None, age_seconds: float | None) -> list[Reason]:
+def reasons_not_ready(status: Status | None, age_seconds: float | None) -> list[ReadinessReason]:
     """Return why no sound arrives, is decided about or is stored; empty if all of that works."""
     found = reasons_not_healthy(status, age_seconds)
-    if status is None or any(one.problem is Problem.STOPPED for one in found):
+    if status is None or any(one.problem is ReadinessProblem.STOPPED for one in found):
         return found
     return [*found, *reasons_not_heard(status), *_not_decided(status)]
 
 
-def reasons_not_heard(status: Status) -> list[Reason]:
+def reasons_not_heard(status: Status) -> list[ReadinessReason]:
     """Return why the daemon cannot know whether somebody is there; empty if it can."""
     return list(_not_heard(status))
 
 
-def _stopped(status: Status | None, age_seconds: float | None) -> Iterator[Reason]:
+def _stopped(status: Status | None, age_seconds: float | None) -> Iterator[ReadinessReason]:
     if status is None or age_seconds is None:
-        yield Reason(
-            Problem.NO_STATUS,
+        yield ReadinessReason(
+            ReadinessProblem.NO_STATUS,
             "the daemon has not reported its status yet",
             "wait a minute after its start; if it stays so, read its log and restart it",
         )
     elif not status.get("running", True):
-        yield Reason(Problem.STOPPED, "the daemon does not run", "start it: gemmed run, or systemctl start gemmed")
+        yield ReadinessReason(
+            ReadinessProblem.STOPPED, "the daemon does not run", "start it: gemmed run, or systemctl start gemmed"
+        )
     elif age_seconds >= STALLED_SECONDS:
-        yield Reason(
-            Problem.STALLED,
+        yield ReadinessReason(
+            ReadinessProblem.STALLED,
             f"the daemon has processed nothing for {age_seconds:.0f} s",
             "read its log, then restart it",
         )
 
 
-def _not_heard(status: Status) -> Iterator[Reason]:
+def _not_heard(status: Status) -> Iterator[ReadinessReason]:
     # Files of a folder arrive when they arrive, and a status without these entries is of an older version.
     if status.get("source") == "folder" or not {"sound_time", "started", "time"} <= status.keys():
         return
@@ -110,32 +112,32 @@ def _not_heard(status: Status) -> Iterator[Reason]:
     if silent > SOUND_SECONDS:
         yield _no_sound(status, f"no sound since {arrived[:10]} {arrived[11:19]} UTC, {silent:.0f} s ago")
     elif silent < SILENT_SECONDS and status.get("usable_sensors") == 0:
-        yield Reason(
-            Problem.NO_USABLE_SENSOR,
+        yield ReadinessReason(
+            ReadinessProblem.NO_USABLE_SENSOR,
             f"none of {len(status['sensors'])} sensors is usable: sound arrives, but all are bad, silent or off",
             "see the faults and cures of the sensors in gemmed status; remove masks (array.mask) set by mistake",
         )
 
 
-def _no_sound(status: Status, what: str) -> Reason:
-    return Reason(
-        Problem.NO_SOUND,
+def _no_sound(status: Status, what: str) -> ReadinessReason:
+    return ReadinessReason(
+        ReadinessProblem.NO_SOUND,
         what,
         f"check the source (source.kind = {status['source']!r}), its cable and power; gemmed check, with the daemon "
         "stopped, tries it",
     )
 
 
-def _not_decided(status: Status) -> Iterator[Reason]:
+def _not_decided(status: Status) -> Iterator[ReadinessReason]:
     if status.get("journal_writable") is False:
-        yield Reason(
-            Problem.JOURNAL_READ_ONLY,
+        yield ReadinessReason(
+            ReadinessProblem.JOURNAL_READ_ONLY,
             "the journal cannot be written",
             "free disk space, check the disk and the permissions of storage.directory",
         )
     if status.get("model_decides") is False:
-        yield Reason(
-            Problem.NO_MODEL,
+        yield ReadinessReason(
+            ReadinessProblem.NO_MODEL,
             "no model tells classes apart yet",
             "wait if the first one is being trained; otherwise label sound (gemmed label) or set training.model",
         )

@@ -16,7 +16,7 @@ from pipeline.core.events import Notice, NoticeKind, RecordingFinished, Recordin
 from pipeline.core.passages import PASSAGE_EVENTS
 from pipeline.runtime.logs import log
 from pipeline.storage.cursors import place_change
-from pipeline.storage.journal import Change, Entry, Row, opened_or_replaced
+from pipeline.storage.journal import Change, JournalEntry, Row, opened_or_replaced
 from pipeline.storage.passage_table import passage_change
 from pipeline.storage.recordings import RecordingRow, beginning_change, ending_change
 
@@ -42,7 +42,7 @@ class Recorder:
         self.journal, replaced = opened_or_replaced(path)
         self._lines = EventLines(self._take, model="")
         self._recording: RecordingStarted | None = None
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[JournalEntry] = deque()
         self._statements: deque[Change] = deque()
         self._read_only_since: float | None = None
         self._tried_at = 0.0
@@ -80,16 +80,16 @@ class Recorder:
 
     def add(self, body: Row, time: datetime, change: Change) -> None:
         """Store an event that is no fact of the chain, and a change of another table, in one transaction."""
-        self._wait(Entry(self._run, body, time=time, also=(change,)))
+        self._wait(JournalEntry(self._run, body, time=time, also=(change,)))
         self.commit()
 
     def _take(self, body: dict[str, Any]) -> None:
         sample = next((body[name] for name in _PLACES if body.get(name) is not None), None)
         time_of_it = self._time(sample) or datetime.now(UTC)
         also = (self._passage(body),) if body["type"] in PASSAGE_EVENTS else ()
-        self._wait(Entry(self._run, body, body.get("recording"), sample, time_of_it, also))
+        self._wait(JournalEntry(self._run, body, body.get("recording"), sample, time_of_it, also))
 
-    def _wait(self, entry: Entry) -> None:
+    def _wait(self, entry: JournalEntry) -> None:
         self._waiting.append(entry)
         if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft()

@@ -9,7 +9,7 @@ from pipeline.core.events import Decision, RecordingStarted, Role, StateChanged
 from pipeline.core.sensor_state import State
 from pipeline.health.measures import Measures
 from pipeline.storage.journal import Journal
-from pipeline.storage.rollups import HOUR, MINUTE, Summary, begin_of, gather, newest_minute, read, store
+from pipeline.storage.rollups import HOUR, MINUTE, Rollup, begin_of, gather, newest_minute, read, store
 
 _MOST_WAITING = 1440
 
@@ -26,7 +26,7 @@ class Summaries:
         self._states = [State.UNKNOWN] * n_sensors
         self._started_at, self._rate_hz = 0.0, 1
         self._waited_seconds = 0.0
-        self._fresh: dict[int, Summary] = {}
+        self._fresh: dict[int, Rollup] = {}
         self._current: int | None = None
         self._over: set[int] = set()
         self._left_behind = True
@@ -77,14 +77,14 @@ class Summaries:
     def _time(self, sample: int) -> float:
         return self._started_at + sample / self._rate_hz
 
-    def _minute(self, moment: float) -> Summary:
+    def _minute(self, moment: float) -> Rollup:
         begin = begin_of(moment, MINUTE)
         if begin not in self._fresh and len(self._fresh) >= _MOST_WAITING:
             del self._fresh[min(self._fresh)]  # the disk refuses for a day by now
         if self._current is not None and begin != self._current:
             self._over.add(self._current)
         self._current = begin
-        return self._fresh.setdefault(begin, Summary())
+        return self._fresh.setdefault(begin, Rollup())
 
     def write(self, journal: Journal) -> None:
         """Add what is new to what is stored, all of it or nothing."""
@@ -93,7 +93,7 @@ class Summaries:
         with journal.transaction():
             for begin, fresh in self._fresh.items():
                 known = [one for _, one in read(journal, MINUTE, begin, begin + MINUTE)]
-                store(journal, MINUTE, begin, Summary.together([*known, fresh]))
+                store(journal, MINUTE, begin, Rollup.together([*known, fresh]))
             for hour in {begin_of(minute, HOUR) for minute in self._over}:
                 gather(journal, hour)
         self._fresh.clear()

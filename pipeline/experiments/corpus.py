@@ -27,7 +27,7 @@ from pipeline.core.framing import Grid
 from pipeline.core.segment_views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
 from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, FaultPlan, Site, record
-from pipeline.simulation.faults import Episode, Moment
+from pipeline.simulation.faults import FaultContext, FaultEpisode
 from pipeline.simulation.microphones import converted
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.stages import Mfcc, Viewing, Windowing
@@ -44,7 +44,7 @@ FAULT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CorpusEntry:
     """A recording of one label; those that share a source never lie on both sides of a split."""
 
     name: str
@@ -52,19 +52,19 @@ class Entry:
     source: str
 
 
-class Origin(Protocol):
+class RecordingOrigin(Protocol):
     """Where recordings come from."""
 
     def files(self) -> list[Path]:
         """All that is read."""
         ...
 
-    def entries(self) -> list[Entry]: ...
+    def entries(self) -> list[CorpusEntry]: ...
     def settings(self) -> dict[str, Any]:
         """All that the features depend on."""
         ...
 
-    def measure(self, entry: Entry) -> Arrays:
+    def measure(self, entry: CorpusEntry) -> Arrays:
         """At least `clean` and `loud`, (segments, sensors, values), of up to `N_SEGMENTS`, and `silence`, (values,)."""
         ...
 
@@ -84,14 +84,14 @@ class SimulatedSubjects:
     def files(self) -> list[Path]:
         return []
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CorpusEntry]:
         labels = [HUMAN] * self.n_human + [HUMAN_WITH_ANIMAL] * self.n_animal
-        return [Entry(f"{number:03d}", label, f"{number:03d}") for number, label in enumerate(labels)]
+        return [CorpusEntry(f"{number:03d}", label, f"{number:03d}") for number, label in enumerate(labels)]
 
     def settings(self) -> dict[str, Any]:
         return {**asdict(self), "shares": FAILING_SHARES, "kinds": self._faults().kinds, "seconds": FAULT_SECONDS}
 
-    def measure(self, entry: Entry) -> Arrays:
+    def measure(self, entry: CorpusEntry) -> Arrays:
         number = int(entry.name)
         nominal = record(Site(seed=self.seed), number, label=entry.label).samples
         rate_hz = Site(seed=self.seed).rate_hz
@@ -118,7 +118,7 @@ class OwnRecordings:
     def files(self) -> list[Path]:
         return sorted(path for path in Path(self.directory).iterdir() if path.is_file())
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CorpusEntry]:
         table = Path(self.directory) / "labels.csv"
         if not table.is_file():
             raise UsageError(f"{table} is not there; write one with the columns {','.join(COLUMNS)}")
@@ -131,12 +131,12 @@ class OwnRecordings:
             )
         sources = read_sources(Path(self.directory) / "sources.csv")
         pairs = sorted({(label.recording, label.label) for label in labels})
-        return [Entry(name, label, sources.get(name, name)) for name, label in pairs]
+        return [CorpusEntry(name, label, sources.get(name, name)) for name, label in pairs]
 
     def settings(self) -> dict[str, Any]:
         return {"files": [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self.files()]}
 
-    def measure(self, entry: Entry) -> Arrays:
+    def measure(self, entry: CorpusEntry) -> Arrays:
         found = find_recordings(self.directory).recordings
         rate_hz, n_sensors = _format(FileSource(self.directory))
         own = [recording for recording in found if recording.name == entry.name]
@@ -168,7 +168,7 @@ def read_sources(path: Path) -> dict[str, str]:
         return {row["recording"].strip(): row["source"].strip() for row in rows}
 
 
-def failed_share(episodes: Sequence[Episode], window: Span, n_sensors: int) -> NDArray[np.float64]:
+def failed_share(episodes: Sequence[FaultEpisode], window: Span, n_sensors: int) -> NDArray[np.float64]:
     """For each sensor the share of a window during which it failed; its episodes do not overlap each other."""
     share = np.zeros(n_sensors)
     for episode in episodes:
@@ -182,7 +182,9 @@ def crackling(samples: Samples, rate_hz: int, name: str) -> Samples:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     rows = []
     for own in samples.astype(np.float64):
-        moment = Moment(own=own, partner=own, elsewhere=own, rate_hz=rate_hz, severity=float(rng.random()), rng=rng)
+        moment = FaultContext(
+            own=own, partner=own, elsewhere=own, rate_hz=rate_hz, severity=float(rng.random()), rng=rng
+        )
         rows.append(FAULTS["loud_bursts"](moment))
     return converted(np.stack(rows))
 
@@ -249,7 +251,9 @@ def _format(source: FileSource) -> tuple[int, int]:
 # What is on disk
 
 
-def features_of(origin: Origin, folder: Path, *, engine: Engine, console: Console) -> tuple[Path, list[Entry]]:
+def features_of(
+    origin: RecordingOrigin, folder: Path, *, engine: Engine, console: Console
+) -> tuple[Path, list[CorpusEntry]]:
     """Make the features that are missing; where they are, and the recordings that are long enough."""
     folder = folder.absolute() / digest_of(origin)  # workers elsewhere start in another directory
     folder.mkdir(parents=True, exist_ok=True)
@@ -266,14 +270,14 @@ def features_of(origin: Origin, folder: Path, *, engine: Engine, console: Consol
     return folder, _long_enough(folder, entries, console)
 
 
-def digest_of(origin: Origin) -> str:
+def digest_of(origin: RecordingOrigin) -> str:
     """Other settings, other features: they never share a folder."""
     settings = {"version": __version__, "grid": asdict(Grid(rate_hz=16_000)), "segments": N_SEGMENTS}
     settings |= {"origin": type(origin).__name__, **origin.settings()}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def loaded(folder: Path, entries: Sequence[Entry], name: str) -> NDArray[Any]:
+def loaded(folder: Path, entries: Sequence[CorpusEntry], name: str) -> NDArray[Any]:
     """One array of all recordings, (recordings, segments, ...)."""
     parts = []
     for entry in entries:
@@ -282,19 +286,19 @@ def loaded(folder: Path, entries: Sequence[Entry], name: str) -> NDArray[Any]:
     return np.stack(parts)
 
 
-def _content(origin: Origin, entry: Entry) -> bytes:
+def _content(origin: RecordingOrigin, entry: CorpusEntry) -> bytes:
     """Of the file of an entry; written by whoever asked, so that workers need not write anything."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **origin.measure(entry))
     return content.getvalue()
 
 
-def _path(folder: Path, entry: Entry) -> Path:
+def _path(folder: Path, entry: CorpusEntry) -> Path:
     return folder / f"{entry.name}-{zlib.crc32(entry.label.encode()):08x}.npz"
 
 
-def _long_enough(folder: Path, entries: Sequence[Entry], console: Console) -> list[Entry]:
-    kept, short = list[Entry](), list[Entry]()
+def _long_enough(folder: Path, entries: Sequence[CorpusEntry], console: Console) -> list[CorpusEntry]:
+    kept, short = list[CorpusEntry](), list[CorpusEntry]()
     for entry in entries:
         with np.load(_path(folder, entry), allow_pickle=False) as arrays:
             long = "clean" in arrays and len(arrays["clean"]) == N_SEGMENTS
@@ -308,7 +312,7 @@ def _long_enough(folder: Path, entries: Sequence[Entry], console: Console) -> li
 # Splits
 
 
-def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
+def split(entries: Sequence[CorpusEntry], n_per_class: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
     """Places of the training and the test recordings: so many of each class for training, all others for testing.
 
     Sources in random order go to the training side while they bring something that is still wanted, each no more than
@@ -337,10 +341,10 @@ def split(entries: Sequence[Entry], n_per_class: int, rng: np.random.Generator) 
     return sorted(train), sorted(test)
 
 
-def _first(n: int, label: str, places: Sequence[int], entries: Sequence[Entry]) -> list[int]:
+def _first(n: int, label: str, places: Sequence[int], entries: Sequence[CorpusEntry]) -> list[int]:
     return [place for place in places if entries[place].label == label][:n]
 
 
-def split_is_possible(entries: Sequence[Entry], n_per_class: int) -> None:
+def split_is_possible(entries: Sequence[CorpusEntry], n_per_class: int) -> None:
     """Complain before anything is measured, not in the middle of it."""
     split(entries, n_per_class, np.random.default_rng(0))

@@ -19,7 +19,7 @@ BURST_SEGMENTS = 8.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingSet:
+class CorruptedSet:
     """Features (recordings, segments, sensors, values), labels as 0 and 1, and what is wrong with them."""
 
     values: Values
@@ -30,7 +30,7 @@ class TrainingSet:
     """(recordings,)"""
 
     @classmethod
-    def clean(cls, values: Values, labels: Integers) -> TrainingSet:
+    def clean(cls, values: Values, labels: Integers) -> CorruptedSet:
         return cls(values, labels, np.zeros(values.shape[:3], np.bool_), np.zeros(len(labels), np.bool_))
 
     def spoiled(self) -> Flags:
@@ -46,27 +46,27 @@ class Supplies:
     silence: Values
 
 
-Corruption = Callable[[TrainingSet, Supplies, float, Sequence[int], np.random.Generator], TrainingSet]
+Corruption = Callable[[CorruptedSet, Supplies, float, Sequence[int], np.random.Generator], CorruptedSet]
 """Training set, supplies, rate, sensors concerned, chance -> the corrupted one; the given one is not touched."""
 
 
 def nothing(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """As it was."""
     return clean
 
 
 def loud(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """Bursts of loud crackling."""
     return _replaced(clean, _in_bursts(clean, rate, sensors, rng), supplies.loud)
 
 
 def dead(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """Bursts of silence."""
     return _replaced(
         clean, _in_bursts(clean, rate, sensors, rng), np.broadcast_to(supplies.silence, clean.values.shape)
@@ -74,8 +74,8 @@ def dead(
 
 
 def stale(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """Bursts in which a sensor plays what it heard in another recording, of either class."""
     bad = _in_bursts(clean, rate, sensors, rng)
     n = len(clean.labels)
@@ -87,8 +87,8 @@ def stale(
 
 
 def mislabelled(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """The share of each class's recordings has the label of the other."""
     wrong = np.zeros(len(clean.labels), np.bool_)
     for label in (0, 1):
@@ -98,8 +98,8 @@ def mislabelled(
 
 
 def polluted(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """In the share of the recordings of class 1, a sensor plays a whole recording of class 0."""
     bad, elsewhere = np.zeros_like(clean.anomalous), clean.values.copy()
     donors = np.flatnonzero(clean.labels == 0)
@@ -111,8 +111,8 @@ def polluted(
 
 
 def mixed(
-    clean: TrainingSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
-) -> TrainingSet:
+    clean: CorruptedSet, supplies: Supplies, rate: float, sensors: Sequence[int], rng: np.random.Generator
+) -> CorruptedSet:
     """The sensors are loud and stale in turn, and half of the share of the recordings is mislabelled as well."""
     noisy = loud(clean, supplies, rate, sensors[0::2], rng)
     repeating = stale(noisy, supplies, rate, sensors[1::2], rng)
@@ -126,7 +126,7 @@ ON_LABELS = ("mislabelled", "mixed")
 """Kinds that concern every sensor."""
 
 
-def _in_bursts(clean: TrainingSet, rate: float, sensors: Sequence[int], rng: np.random.Generator) -> Flags:
+def _in_bursts(clean: CorruptedSet, rate: float, sensors: Sequence[int], rng: np.random.Generator) -> Flags:
     """Stretches of consecutive segments; each recording and sensor has its own."""
     bad = np.zeros_like(clean.anomalous)
     for recording in range(len(bad)):
@@ -140,5 +140,5 @@ def _some(recordings: NDArray[np.intp], rate: float, rng: np.random.Generator) -
     return rng.permutation(recordings)[: round(rate * len(recordings))]
 
 
-def _replaced(clean: TrainingSet, bad: Flags, by: Values) -> TrainingSet:
+def _replaced(clean: CorruptedSet, bad: Flags, by: Values) -> CorruptedSet:
     return replace(clean, values=np.where(bad[..., None], by, clean.values), anomalous=clean.anomalous | bad)

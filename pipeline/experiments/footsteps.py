@@ -19,9 +19,27 @@ import numpy as np
 
 from pipeline.core.framing import Grid
 from pipeline.core.segment_views import N_COEFFICIENTS, PAPER, TWO_VIEWS, Summary
-from pipeline.experiments.corpus import Entry, Origin, OwnRecordings, SimulatedSubjects, loaded, split, view_slices
-from pipeline.experiments.corruption import KINDS, ON_LABELS, Flags, Integers, Supplies, TrainingSet, Values
-from pipeline.experiments.methods import JOINT_PAPER, METHODS, Floats, Machine, Memory, Sensor, joint, stacked, tuned
+from pipeline.experiments.corpus import (
+    CorpusEntry,
+    OwnRecordings,
+    RecordingOrigin,
+    SimulatedSubjects,
+    loaded,
+    split,
+    view_slices,
+)
+from pipeline.experiments.corruption import KINDS, ON_LABELS, CorruptedSet, Flags, Integers, Supplies, Values
+from pipeline.experiments.methods import (
+    JOINT_PAPER,
+    METHODS,
+    Floats,
+    Machine,
+    ResultCache,
+    SensorData,
+    joint,
+    stacked,
+    tuned,
+)
 
 N_COMPONENTS = 50
 N_TRAIN, FEW = 25, 10
@@ -31,8 +49,8 @@ MOST_OF_A_WINDOW = 0.5
 COMBINED = "all"
 
 _SUMMARY = Summary(Grid(rate_hz=16_000), N_COEFFICIENTS)
-_projections = Memory(16)
-_fits = Memory(400)
+_projections = ResultCache(16)
+_fits = ResultCache(400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +85,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class FootstepTask:
     """One split of one cell of the grid, or of the tables if there is no cell."""
 
     split: int
@@ -79,7 +97,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FootstepPlan:
     """What a run measures; two runs with equal plans give equal results."""
 
     n_human: int
@@ -91,13 +109,13 @@ class Plan:
     seed: int
     recordings: str = ""
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[FootstepTask]:
         """Split by split: what a corruption leaves alone is computed once for all cells of a split."""
         for number in range(self.splits):
-            yield from (Task(number, None) for _ in range(self.tables))
-            yield from (Task(number, cell) for cell in self.cells)
+            yield from (FootstepTask(number, None) for _ in range(self.tables))
+            yield from (FootstepTask(number, cell) for cell in self.cells)
 
-    def origin(self) -> Origin:
+    def origin(self) -> RecordingOrigin:
         if self.recordings:
             return OwnRecordings(self.recordings)
         return SimulatedSubjects(self.n_human, self.n_animal, self.seed)
@@ -106,22 +124,26 @@ class Plan:
         return asdict(self)
 
 
-def full_plan(splits: int, seed: int, recordings: str = "", n_train: int = N_TRAIN) -> Plan:
+def full_plan(splits: int, seed: int, recordings: str = "", n_train: int = N_TRAIN) -> FootstepPlan:
     grid = [Cell(kind, rate) for kind in KINDS if kind != "nothing" for rate in RATES]
     grid.insert([cell.kind for cell in grid].index("mislabelled") + 1, Cell("mislabelled", 0.3))
     extra = [Cell("nothing", 0.0, few=True), Cell("stale", 0.4, few=True), Cell("mislabelled", 0.2, few=True)]
     extra += [Cell("stale", 0.4, pair=True), Cell("stale", 0.4, everywhere=True)]
-    return Plan(84, 66, n_train, splits, (Cell("nothing", 0.0), *grid, *extra), not recordings, seed, recordings)
+    return FootstepPlan(
+        84, 66, n_train, splits, (Cell("nothing", 0.0), *grid, *extra), not recordings, seed, recordings
+    )
 
 
-def quick_plan(splits: int, seed: int, recordings: str = "") -> Plan:
+def quick_plan(splits: int, seed: int, recordings: str = "") -> FootstepPlan:
     """Fewer subjects, and one rate of five kinds."""
     rates = {"nothing": 0.0, "loud": 0.4, "stale": 0.4, "mislabelled": 0.2, "polluted": 0.4}
     cells = tuple(Cell(kind, rate) for kind, rate in rates.items())
-    return Plan(28, 22, 12, splits, cells, not recordings, seed, recordings)
+    return FootstepPlan(28, 22, 12, splits, cells, not recordings, seed, recordings)
 
 
-def run_task(task: Task, plan: Plan, folder: Path, entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
+def run_task(
+    task: FootstepTask, plan: FootstepPlan, folder: Path, entries: tuple[CorpusEntry, ...]
+) -> list[dict[str, Any]]:
     """Fit every method; one record each, or one for each method and sensor of the tables."""
     from sklearn.exceptions import ConvergenceWarning
 
@@ -139,13 +161,15 @@ _load = lru_cache(maxsize=4)(loaded)
 # The grid
 
 
-def _grid_records(task: Task, cell: Cell, plan: Plan, folder: Path, entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
+def _grid_records(
+    task: FootstepTask, cell: Cell, plan: FootstepPlan, folder: Path, entries: tuple[CorpusEntry, ...]
+) -> list[dict[str, Any]]:
     train, test = split(entries, FEW if cell.few else plan.n_train, np.random.default_rng([plan.seed, task.split]))
     labels = _labels(entries)
     first = slice(2 if cell.pair else None)
     clean, loud = (_load(folder, entries, name)[:, :, first] for name in ("clean", "loud"))
     corrupted = KINDS[cell.kind](
-        TrainingSet.clean(clean[train], labels[train]),
+        CorruptedSet.clean(clean[train], labels[train]),
         Supplies(loud[train], _load(folder, entries, "silence")[0]),
         cell.rate,
         cell.concerned(clean.shape[2]),
@@ -161,7 +185,7 @@ def _grid_records(task: Task, cell: Cell, plan: Plan, folder: Path, entries: tup
     ]
 
 
-def _labels(entries: Sequence[Entry]) -> Integers:
+def _labels(entries: Sequence[CorpusEntry]) -> Integers:
     """0 and 1, in the order of the alphabet."""
     return np.unique([entry.label for entry in entries], return_inverse=True)[1].astype(np.int64)
 
@@ -176,7 +200,7 @@ def _accuracies(margins: Floats, truth: Flags, cell: Cell) -> dict[str, Any]:
     }
 
 
-def sensors_of(training: TrainingSet, test: Values, features: str) -> list[Sensor]:
+def sensors_of(training: CorruptedSet, test: Values, features: str) -> list[SensorData]:
     """Components of all sensors together, learned from what there is to learn from, corrupted or not."""
     n_recordings, n_segments, n_sensors, n_values = training.values.shape
     y = np.repeat(np.where(training.labels > 0, 1.0, -1.0), n_segments)
@@ -190,7 +214,9 @@ def sensors_of(training: TrainingSet, test: Values, features: str) -> list[Senso
         summary, timing_rows = (_rows(training.values[..., slices[name]]) for name in ("summary", "timing"))
         X, X_test = projected(summary, _rows(test[..., slices["summary"]]), weights=_SUMMARY.weights)
         timing = projected(timing_rows, timing_rows[:0])[0]
-    return [Sensor(X[:, s], timing[:, s], y, groups, X_test[:, s], spoiled[:, :, s].ravel()) for s in range(n_sensors)]
+    return [
+        SensorData(X[:, s], timing[:, s], y, groups, X_test[:, s], spoiled[:, :, s].ravel()) for s in range(n_sensors)
+    ]
 
 
 def _rows(values: Values) -> Values:
@@ -220,22 +246,22 @@ Judged = tuple[Floats, Flags | None]
 """Margins of the test segments, and which training segments are called anomalous, where the method says so."""
 
 
-def _svm(sensor: Sensor, machine: Machine) -> Judged:
+def _svm(sensor: SensorData, machine: Machine) -> Judged:
     from sklearn.svm import SVC
 
     model = SVC(C=machine.C, gamma=machine.gamma).fit(sensor.X, sensor.y)
     return model.decision_function(sensor.X_test), None
 
 
-def _med(sensor: Sensor, machine: Machine) -> Judged:
+def _med(sensor: SensorData, machine: Machine) -> Judged:
     from pipeline.learners import MEDClassifier
 
     model = MEDClassifier(C=machine.C, gamma=machine.gamma).fit(sensor.X, sensor.y, groups=sensor.groups)
     return model.decision_function(sensor.X_test), None
 
 
-def _rod(keep_fraction: float) -> Callable[[Sensor, Machine], Judged]:
-    def judge(sensor: Sensor, machine: Machine) -> Judged:
+def _rod(keep_fraction: float) -> Callable[[SensorData, Machine], Judged]:
+    def judge(sensor: SensorData, machine: Machine) -> Judged:
         from pipeline.learners import RODClassifier
 
         model = RODClassifier(C=machine.C, gamma=machine.gamma, keep_fraction=keep_fraction).fit(sensor.X, sensor.y)
@@ -244,21 +270,21 @@ def _rod(keep_fraction: float) -> Callable[[Sensor, Machine], Judged]:
     return judge
 
 
-def _gem_svm(sensor: Sensor, machine: Machine) -> Judged:
+def _gem_svm(sensor: SensorData, machine: Machine) -> Judged:
     from pipeline.learners import GEMSVC
 
     model = GEMSVC(C=machine.C, gamma=machine.gamma, coverage="auto").fit(sensor.X, sensor.y, groups=sensor.groups)
     return model.decision_function(sensor.X_test), ~model.kept_
 
 
-def _gem_med(sensor: Sensor, machine: Machine) -> Judged:
+def _gem_med(sensor: SensorData, machine: Machine) -> Judged:
     from pipeline.learners import GEMMEDClassifier
 
     model = GEMMEDClassifier(C=machine.C, gamma=machine.gamma).fit(sensor.X, sensor.y, groups=sensor.groups)
     return model.decision_function(sensor.X_test), model.posterior_ < 0.5
 
 
-SINGLE: dict[str, Callable[[Sensor, Machine], Judged]] = {
+SINGLE: dict[str, Callable[[SensorData, Machine], Judged]] = {
     "kernel SVM": _svm,
     "kernel MED": _med,
     "ROD-0.02": _rod(0.02),
@@ -271,12 +297,14 @@ JOINT_TABLE = "GEM-MED, joint"
 NOTHING_CALLED = "nothing called anomalous"
 
 
-def _table_records(task: Task, plan: Plan, folder: Path, entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
+def _table_records(
+    task: FootstepTask, plan: FootstepPlan, folder: Path, entries: tuple[CorpusEntry, ...]
+) -> list[dict[str, Any]]:
     train, test = split(entries, plan.n_train, np.random.default_rng([plan.seed, task.split]))
     labels = _labels(entries)
     values = _load(folder, entries, "failing")
     failed = _load(folder, entries, "failed") > MOST_OF_A_WINDOW
-    sensors = sensors_of(TrainingSet.clean(values[train], labels[train]), values[test], PAPER)
+    sensors = sensors_of(CorruptedSet.clean(values[train], labels[train]), values[test], PAPER)
     judge = _Judge(task.split, failed[train], failed[test], np.repeat(labels[test], values.shape[1]) > 0)
     records = []
     for s, sensor in enumerate(sensors):
@@ -321,23 +349,23 @@ class _Judge:
         return _Scale(self.split, place, train, ~test, self.truth)
 
 
-def _single(sensor: Sensor, scale: _Scale) -> list[dict[str, Any]]:
+def _single(sensor: SensorData, scale: _Scale) -> list[dict[str, Any]]:
     """All have the width and C that suit the SVM best."""
     machine = tuned(sensor.X, sensor.y, sensor.groups)
     records = [scale.record(name, *judge(sensor, machine)) for name, judge in SINGLE.items()]
     return [*records, scale.record(NOTHING_CALLED, None, np.zeros(len(sensor.y), np.bool_))]
 
 
-def _concatenated(sensors: Sequence[Sensor]) -> Sensor:
+def _concatenated(sensors: Sequence[SensorData]) -> SensorData:
     """One sensor with the features of all."""
     first = sensors[0]
     X, timing, X_test = (
         np.concatenate([getattr(s, name) for s in sensors], axis=1) for name in ("X", "timing", "X_test")
     )
-    return Sensor(X, timing, first.y, first.groups, X_test, first.spoiled)
+    return SensorData(X, timing, first.y, first.groups, X_test, first.spoiled)
 
 
-def _joint(sensors: Sequence[Sensor], judge: _Judge) -> list[dict[str, Any]]:
+def _joint(sensors: Sequence[SensorData], judge: _Judge) -> list[dict[str, Any]]:
     """Anomalous is what a sensor did not deliver; labels are right here and not asked about."""
     from pipeline.learners import ArrayGEMMEDClassifier
 

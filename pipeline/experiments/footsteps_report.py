@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.experiments.corpus import FAILING_SHARES, N_SEGMENTS
 from pipeline.experiments.corruption import BURST_SEGMENTS
-from pipeline.experiments.footsteps import COMBINED, FEW, JOINT_TABLE, NOTHING_CALLED, SINGLE, Plan
+from pipeline.experiments.footsteps import COMBINED, FEW, JOINT_TABLE, NOTHING_CALLED, SINGLE, FootstepPlan
 from pipeline.experiments.methods import COLUMNS, JOINT, JOINT_PAPER, ORACLE, OTHERS, REFERENCE
 from pipeline.experiments.tables import MOMENTS, Mean, markdown_table, write_csv
 
@@ -27,7 +27,7 @@ GAP_KINDS = ("stale", "mislabelled", "polluted")
 class FootstepResults:
     """All records of a run, looked up by cell or sensor, and method."""
 
-    def __init__(self, plan: Plan, records: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, plan: FootstepPlan, records: Iterable[dict[str, Any]]) -> None:
         self.plan = plan
         self.cells = [cell.name for cell in plan.cells]
         self._values: dict[tuple[str, ...], dict[int, float]] = {}
@@ -122,7 +122,7 @@ def markdown(results: FootstepResults) -> str:
     return "\n".join([*_preamble(results.plan), *_verdict(results), *_published(results), *_grid(results)])
 
 
-def _preamble(plan: Plan) -> list[str]:
+def _preamble(plan: FootstepPlan) -> list[str]:
     whose = (
         f"Recordings in {Path(plan.recordings).name}"
         if plan.recordings

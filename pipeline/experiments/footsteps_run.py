@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.experiments.corpus import features_of, split_is_possible
-from pipeline.experiments.footsteps import Plan, run_task
+from pipeline.experiments.footsteps import FootstepPlan, run_task
 from pipeline.experiments.footsteps_report import QUANTITIES, FootstepResults, write_tables
 from pipeline.experiments.methods import JOINT, ORACLE, REFERENCE
 from pipeline.experiments.peers import clean_learning
@@ -17,7 +17,7 @@ from pipeline.experiments.run import measured
 from pipeline.runtime.process_pool import Engine
 
 
-def run_footsteps(plan: Plan, out: Path, *, engine: Engine, restart: bool) -> FootstepResults:
+def run_footsteps(plan: FootstepPlan, out: Path, *, engine: Engine, restart: bool) -> FootstepResults:
     """Measure what is missing, then write tables and figures and print the grid."""
     from pipeline.experiments.footsteps_figures import write_figures
     from pipeline.runtime.plotting import pyplot

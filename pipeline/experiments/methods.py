@@ -40,7 +40,7 @@ class Machine:
 
 
 @dataclass(frozen=True, eq=False)
-class Sensor:
+class SensorData:
     """What one sensor has to learn from and to judge; labels are -1 and 1, groups are recordings."""
 
     X: Floats
@@ -66,7 +66,7 @@ class Sensor:
         return tuned(self.X, self.y, self.groups)
 
 
-class Memory:
+class ResultCache:
     """The latest so many results, by what they were made from."""
 
     def __init__(self, most: int) -> None:
@@ -82,7 +82,7 @@ class Memory:
         return self._results[key]
 
 
-Method = Callable[[Sequence[Sensor], Memory], Floats]
+Method = Callable[[Sequence[SensorData], ResultCache], Floats]
 """Margins of the test segments, (segments, sensors); positive for class 1."""
 
 
@@ -122,7 +122,7 @@ def tuned(X: Floats, y: Floats, groups: Integers) -> Machine:
     return Machine(COSTS[best_cost], WIDTHS[best_width] / median)
 
 
-def svc_margins(sensor: Sensor, kept: Flags | None = None) -> Floats:
+def svc_margins(sensor: SensorData, kept: Flags | None = None) -> Floats:
     """Tuned and trained on the kept samples; on all if one class would be left with fewer than two recordings."""
     if kept is None or kept.all() or not _enough(sensor, kept):
         model = svc_of(sensor.machine).fit(sensor.X, sensor.y)
@@ -139,15 +139,15 @@ def svc_of(machine: Machine) -> Any:
     return SVC(C=machine.C, gamma=machine.gamma)
 
 
-def _enough(sensor: Sensor, kept: Flags) -> bool:
+def _enough(sensor: SensorData, kept: Flags) -> bool:
     return all(len(np.unique(sensor.groups[kept & (sensor.y == sign)])) >= 2 for sign in (-1.0, 1.0))
 
 
-def oracle_margins(sensor: Sensor) -> Floats:
+def oracle_margins(sensor: SensorData) -> Floats:
     return svc_margins(sensor, ~sensor.spoiled)
 
 
-def gem_svm_margins(sensor: Sensor) -> Floats:
+def gem_svm_margins(sensor: SensorData) -> Floats:
     """An SVM on what GEM keeps of each class, the share estimated."""
     from pipeline.learners import GEMSVC
 
@@ -155,11 +155,11 @@ def gem_svm_margins(sensor: Sensor) -> Floats:
     return svc_margins(sensor, screen.kept_)
 
 
-def isolation_margins(sensor: Sensor) -> Floats:
+def isolation_margins(sensor: SensorData) -> Floats:
     return svc_margins(sensor, isolated(sensor.X, sensor.y))
 
 
-def rod_margins(sensor: Sensor) -> Floats:
+def rod_margins(sensor: SensorData) -> Floats:
     from pipeline.learners import RODClassifier
 
     machine = sensor.machine
@@ -167,7 +167,7 @@ def rod_margins(sensor: Sensor) -> Floats:
     return model.decision_function(sensor.X_test)
 
 
-def cleanlab_margins(sensor: Sensor) -> Floats:
+def cleanlab_margins(sensor: SensorData) -> Floats:
     """Label issues are judged by probabilities from classifiers that did not see the recording."""
     honest = np.empty(len(sensor.y))
     folds = folds_of(sensor.y, sensor.groups)
@@ -178,24 +178,24 @@ def cleanlab_margins(sensor: Sensor) -> Floats:
     return cleaned_margins(sensor.X, sensor.y, honest, sensor.X_test, svc=svc_of(sensor.machine))
 
 
-def random_forest_margins(sensor: Sensor) -> Floats:
+def random_forest_margins(sensor: SensorData) -> Floats:
     return forest_margins(sensor.X, sensor.y, sensor.X_test)
 
 
-def boosting_margins(sensor: Sensor) -> Floats:
+def boosting_margins(sensor: SensorData) -> Floats:
     return boosted_margins(sensor.X, sensor.y, sensor.X_test)
 
 
-def each(name: str, fit: Callable[[Sensor], Floats]) -> Method:
+def each(name: str, fit: Callable[[SensorData], Floats]) -> Method:
     """Every sensor alone."""
 
-    def method(sensors: Sequence[Sensor], memory: Memory) -> Floats:
+    def method(sensors: Sequence[SensorData], memory: ResultCache) -> Floats:
         return np.column_stack([memory.recall((name, sensor.digest), partial(fit, sensor)) for sensor in sensors])
 
     return method
 
 
-def med(sensors: Sequence[Sensor], memory: Memory) -> Floats:
+def med(sensors: Sequence[SensorData], memory: ResultCache) -> Floats:
     """Plain MED, tuned as the joint learner is: least clipped hinge loss, one width and C for all sensors."""
     from pipeline.learners import MEDClassifier
 
@@ -235,7 +235,7 @@ def med_losses(X: Floats, y: Floats, groups: Integers) -> tuple[Floats, float]:
     return losses, median
 
 
-def joint(sensors: Sequence[Sensor], memory: Memory) -> Floats:
+def joint(sensors: Sequence[SensorData], memory: ResultCache) -> Floats:
     """GEM-MED over all sensors."""
     from pipeline.learners import ArrayGEMMEDClassifier
 
@@ -245,7 +245,7 @@ def joint(sensors: Sequence[Sensor], memory: Memory) -> Floats:
     return np.nan_to_num(model.sensor_margins(stacked(sensors, "X_test")), nan=0.0)
 
 
-def stacked(sensors: Sequence[Sensor], name: str) -> Floats:
+def stacked(sensors: Sequence[SensorData], name: str) -> Floats:
     """(segments, sensors, features) of the features of that name."""
     return np.stack([getattr(sensor, name) for sensor in sensors], axis=1)
 

@@ -17,7 +17,7 @@ from pipeline.experiments.ring import (
     RECALLS,
     STEP_NAMES,
     STEP_SETTINGS,
-    Plan,
+    RingPlan,
 )
 from pipeline.experiments.tables import MOMENTS, Mean, markdown_table, write_csv
 
@@ -25,7 +25,7 @@ from pipeline.experiments.tables import MOMENTS, Mean, markdown_table, write_csv
 class Results:
     """All records of a run, looked up by setting and method."""
 
-    def __init__(self, plan: Plan, records: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, plan: RingPlan, records: Iterable[dict[str, Any]]) -> None:
         self.plan = plan
         self.records = sorted(records, key=lambda record: (record["key"], record["method"]))
 
@@ -154,7 +154,7 @@ def markdown(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _preamble(plan: Plan) -> list[str]:
+def _preamble(plan: RingPlan) -> list[str]:
     """What was measured, and what the names of the methods mean."""
     machines = "; ".join(f"{name} {m['C']:.3g} and {m['amplitude']:g}" for name, m in MACHINES.items())
     return [

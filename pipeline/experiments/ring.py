@@ -43,7 +43,7 @@ The oracle is best at 1/30, by 0.2 points, and has that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RingSample:
     """One draw of the experiment, in units of the nominal standard deviation."""
 
     X: Floats
@@ -53,7 +53,7 @@ class Ring:
     y_test: Floats
 
 
-def draw(noise_level: float, rate: float, *, seed: Any, n_per_class: int = 100, n_test: int = 2000) -> Ring:
+def draw(noise_level: float, rate: float, *, seed: Any, n_per_class: int = 100, n_test: int = 2000) -> RingSample:
     """Draw training and test samples."""
     rng = np.random.default_rng(seed)
     root = np.linalg.cholesky(np.array([[20.0, 16.0], [16.0, 20.0]]))
@@ -68,7 +68,7 @@ def draw(noise_level: float, rate: float, *, seed: Any, n_per_class: int = 100, 
         anomalous += [np.zeros(n_per_class - n_bad, dtype=bool), np.ones(n_bad, dtype=bool)]
         tests.append(mean + rng.standard_normal((n_test, 2)) @ root.T)
     unit = np.sqrt(20.0)
-    return Ring(
+    return RingSample(
         np.vstack(X) / unit,
         np.repeat([-1.0, 1.0], n_per_class),
         np.concatenate(anomalous),
@@ -81,33 +81,33 @@ Fitted = tuple[Any, Floats | None]
 """A classifier, and the anomaly score of each training sample (higher is more anomalous) if it has one."""
 
 
-def _svm(ring: Ring, rate: float) -> Fitted:
+def _svm(ring: RingSample, rate: float) -> Fitted:
     from sklearn.svm import SVC
 
     return SVC(kernel="linear", C=BASELINE_C).fit(ring.X, ring.y), None
 
 
-def _svm_unit(ring: Ring, rate: float) -> Fitted:
+def _svm_unit(ring: RingSample, rate: float) -> Fitted:
     from pipeline.learners import GEMSVC
 
     return GEMSVC(kernel="cosine", C=BASELINE_C, coverage=1.0).fit(ring.X, ring.y), None
 
 
-def _oracle(ring: Ring, rate: float) -> Fitted:
+def _oracle(ring: RingSample, rate: float) -> Fitted:
     from sklearn.svm import SVC
 
     clean = ~ring.anomalous
     return SVC(kernel="linear", C=ORACLE_C).fit(ring.X[clean], ring.y[clean]), None
 
 
-def _med(ring: Ring, rate: float) -> Fitted:
+def _med(ring: RingSample, rate: float) -> Fitted:
     from pipeline.learners import MEDClassifier
 
     return MEDClassifier(kernel="linear", **MACHINES["mean-field"]).fit(ring.X, ring.y), None
 
 
-def _rod(keep_fraction: float) -> Callable[[Ring, float], Fitted]:
-    def fit(ring: Ring, rate: float) -> Fitted:
+def _rod(keep_fraction: float) -> Callable[[RingSample, float], Fitted]:
+    def fit(ring: RingSample, rate: float) -> Fitted:
         from pipeline.learners import RODClassifier
 
         model = RODClassifier(kernel="linear", C=BASELINE_C, keep_fraction=keep_fraction).fit(ring.X, ring.y)
@@ -116,8 +116,8 @@ def _rod(keep_fraction: float) -> Callable[[Ring, float], Fitted]:
     return fit
 
 
-def _gem_svm(coverage: Callable[[float], Any]) -> Callable[[Ring, float], Fitted]:
-    def fit(ring: Ring, rate: float) -> Fitted:
+def _gem_svm(coverage: Callable[[float], Any]) -> Callable[[RingSample, float], Fitted]:
+    def fit(ring: RingSample, rate: float) -> Fitted:
         from pipeline.learners import GEMSVC
 
         model = GEMSVC(kernel="linear", C=BASELINE_C, coverage=coverage(rate)).fit(ring.X, ring.y)
@@ -128,8 +128,8 @@ def _gem_svm(coverage: Callable[[float], Any]) -> Callable[[Ring, float], Fitted
 
 def _gem_med(
     solver: str, coverage: Callable[[float], Any], step_sizes: tuple[float, float, float] = (0.05, 0.05, 0.05)
-) -> Callable[[Ring, float], Fitted]:
-    def fit(ring: Ring, rate: float) -> Fitted:
+) -> Callable[[RingSample, float], Fitted]:
+    def fit(ring: RingSample, rate: float) -> Fitted:
         from pipeline.learners import GEMMEDClassifier
 
         model = GEMMEDClassifier(
@@ -158,7 +158,7 @@ def _auto(rate: float) -> str:
     return "auto"
 
 
-METHODS: dict[str, Callable[[Ring, float], Fitted]] = {
+METHODS: dict[str, Callable[[RingSample, float], Fitted]] = {
     "SVM": _svm,
     "SVM, unit norm": _svm_unit,
     "MED": _med,
@@ -181,7 +181,7 @@ BASELINES = tuple(name for name in METHODS if not name.startswith(("GEM-MED", "o
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RingTask:
     """One trial of one setting: of all methods, or of one step size of the stochastic solver."""
 
     noise_level: int
@@ -196,7 +196,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RingPlan:
     """What a run measures; two runs with equal plans give equal results."""
 
     trials: int
@@ -206,34 +206,34 @@ class Plan:
     step_trials: int
     seed: int
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[RingTask]:
         for noise_level in self.noise_levels:
             for rate in self.rates:
                 for trial in range(self.trials):
-                    yield Task(noise_level, rate, trial)
+                    yield RingTask(noise_level, rate, trial)
         for noise_level, rate in STEP_SETTINGS:
             for name in STEP_NAMES:
                 for size in self.step_sizes:
                     for trial in range(self.step_trials):
-                        yield Task(noise_level, rate, trial, name, size)
+                        yield RingTask(noise_level, rate, trial, name, size)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def full_plan(trials: int, seed: int) -> Plan:
-    return Plan(trials, NOISE_LEVELS, RATES, STEP_SIZES, min(trials, 10), seed)
+def full_plan(trials: int, seed: int) -> RingPlan:
+    return RingPlan(trials, NOISE_LEVELS, RATES, STEP_SIZES, min(trials, 10), seed)
 
 
-def quick_plan(trials: int, seed: int) -> Plan:
-    return Plan(trials, (15, 55), (0.2, 0.5), (0.02, 0.1, 0.5), 1, seed)
+def quick_plan(trials: int, seed: int) -> RingPlan:
+    return RingPlan(trials, (15, 55), (0.2, 0.5), (0.02, 0.1, 0.5), 1, seed)
 
 
-def run_task(task: Task, seed: int) -> list[dict[str, Any]]:
+def run_task(task: RingTask, seed: int) -> list[dict[str, Any]]:
     """Fit every method of the task on its draw; one record each."""
     # The same draw for all rates of a trial would couple them: the setting is part of the seed.
     ring = draw(task.noise_level, task.rate, seed=[seed, task.noise_level, round(100 * task.rate), task.trial])
-    methods: Iterable[tuple[str, Callable[[Ring, float], Fitted]]] = METHODS.items()
+    methods: Iterable[tuple[str, Callable[[RingSample, float], Fitted]]] = METHODS.items()
     if task.step_name:
         sizes = [0.05, 0.05, 0.05]
         sizes[STEP_NAMES.index(task.step_name)] = task.step_size
@@ -241,7 +241,7 @@ def run_task(task: Task, seed: int) -> list[dict[str, Any]]:
     return [_record(task, name, fit, ring) for name, fit in methods]
 
 
-def _record(task: Task, name: str, fit: Callable[[Ring, float], Fitted], ring: Ring) -> dict[str, Any]:
+def _record(task: RingTask, name: str, fit: Callable[[RingSample, float], Fitted], ring: RingSample) -> dict[str, Any]:
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():

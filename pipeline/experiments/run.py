@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.experiments.report import Results, write_tables
-from pipeline.experiments.ring import METHODS, Plan, run_task
+from pipeline.experiments.ring import METHODS, RingPlan, run_task
 from pipeline.experiments.store import TrialStore
 from pipeline.runtime.process_pool import Engine, progress_bar
 
@@ -63,7 +63,7 @@ def _measure(
             progress.advance(bar)
 
 
-def run_ring(plan: Plan, out: Path, *, engine: Engine, restart: bool) -> None:
+def run_ring(plan: RingPlan, out: Path, *, engine: Engine, restart: bool) -> None:
     """Measure what is missing, then write tables and figures and print the errors."""
     from pipeline.experiments.figures import write_figures
     from pipeline.runtime.plotting import pyplot

@@ -27,10 +27,10 @@ from pipeline.core.events import Block, Gap, ModelChanged, Notice, NoticeKind, R
 from pipeline.core.passages import PASSAGE_EVENTS
 from pipeline.daemon.board import Board
 from pipeline.fleet.lease import LeaseLost
-from pipeline.fleet.model_assignment import Wanted
+from pipeline.fleet.model_assignment import ModelAssignment
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow
 from pipeline.runtime.logs import log
@@ -64,7 +64,7 @@ class Successor:
     """The model that decides from the next recording on, and who wants it."""
 
     model: Model
-    wanted: Wanted
+    wanted: ModelAssignment
 
 
 def _about(told: Any) -> Any:
@@ -84,7 +84,7 @@ def is_notable(event: Mapping[str, Any]) -> bool:
     return event["type"] in (*PASSAGE_EVENTS, *PROBLEMS) and event.get("notify", True) is not False
 
 
-def can_hear(how: Hearing, started: RecordingStarted) -> bool:
+def can_hear(how: ArrayInput, started: RecordingStarted) -> bool:
     return (started.rate_hz, len(started.sensors)) == (how.grid.rate_hz, how.n_sensors)
 
 
@@ -117,7 +117,7 @@ class Work:
         self.find_successor: Callable[[RecordingStarted], Successor | None] = lambda started: None
         self.must_be_kept = False
         """Before anybody hears of what was decided last: it does not follow from the log and the checkpoint alone."""
-        self.chain = Switching(Hearing.of(model), assignment.choices, model, load=load)
+        self.chain = Switching(ArrayInput.of(model), assignment.choices, model, load=load)
         self.lines = EventLines(self._take, model=model.name)
         self.board = Board(model.n_sensors)
         self._trial: Shadow | None = None
@@ -192,7 +192,7 @@ class Work:
         """From the same place in the log, with nothing known of the sensors: other settings, or another gemmed."""
         self._repeat_no_more()  # what was told behind this place was told by the chain before
         model = self._load(self.model)
-        self.chain = Switching(Hearing.of(model), self._assignment.choices, model, load=self._load)
+        self.chain = Switching(ArrayInput.of(model), self._assignment.choices, model, load=self._load)
         self._observe(Notice(NoticeKind.CHAIN_RESTARTED, {"why": why}, self.sorting.sample))
         if self.sorting.is_in_a_recording:
             self.chain.push(self.sorting.recording)
@@ -263,7 +263,7 @@ class Work:
         for made in self.chain.flush():
             self._observe(made)
         self.lost = round(self.lost * started.rate_hz / self.chain.hearing.grid.rate_hz)
-        self.chain = Switching(Hearing.of(model), self._assignment.choices, model, load=self._load)
+        self.chain = Switching(ArrayInput.of(model), self._assignment.choices, model, load=self._load)
         decisions, self.board = self.board.decisions, Board(model.n_sensors)
         self.board.decisions = decisions
         self._observe(ModelChanged(self._sample, model.name))
@@ -271,7 +271,7 @@ class Work:
         self.earlier, self.before, self._trial, self.trial_segments = self.model, "", None, 0
         self.model, self.rollout, self.must_be_kept = model.name, wanted.rollout, True
 
-    def _tell_promoted(self, before: str, model: Model, wanted: Wanted) -> None:
+    def _tell_promoted(self, before: str, model: Model, wanted: ModelAssignment) -> None:
         told = {"model": model.name, "before": before, "who": wanted.who, "why": wanted.why}
         self._observe(Notice(NoticeKind.MODEL_PROMOTED, told, self._sample))
 
@@ -335,7 +335,7 @@ class Work:
         except Superseded as error:
             raise LeaseLost(f"somebody else keeps the state of {array}") from error
 
-    def change(self, model: Model, wanted: Wanted) -> None:
+    def change(self, model: Model, wanted: ModelAssignment) -> None:
         """Let another model decide from here on, and for a while the one before it beside it, for comparison."""
         before = self.model
         for made in self.chain.push(ModelChanged(self._sample, model.name)):
@@ -345,7 +345,7 @@ class Work:
         self._tell_promoted(before, model, wanted)
         self._try_beside(before)
 
-    def refuse(self, wanted: Wanted, why: str) -> None:
+    def refuse(self, wanted: ModelAssignment, why: str) -> None:
         """A model that cannot be used here: the one before it stays."""
         self.refused.append(wanted.rollout)
         self._observe(Notice(NoticeKind.MODEL_UNUSABLE, {"model": wanted.model, "why": why, "instead": self.model}))

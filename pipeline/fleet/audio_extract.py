@@ -13,9 +13,9 @@ import numpy as np
 from pipeline.core.errors import NotFound, SourceError, UsageError
 from pipeline.core.events import Block, RecordingStarted, Samples
 from pipeline.fleet.event_log import last_not_beyond
-from pipeline.storage.labels import Moment
+from pipeline.storage.labels import LabelSpan
 from pipeline.transport.nats import Broker, Message
-from pipeline.transport.wire import Header, Log, WrongVersion, header, unpacked
+from pipeline.transport.wire import Header, StreamNames, WrongVersion, header, unpacked
 
 _OUT_OF_ORDER_SECONDS, _OUT_OF_ORDER_MESSAGES = 30.0, 60
 """Messages are not further from their place than that."""
@@ -50,7 +50,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LogPlace:
     """A recording of the log, and the place of one of its messages."""
 
     recording: RecordingStarted
@@ -68,11 +68,11 @@ class Found:
 class ArrayLog:
     """The sound of one array. Recordings follow each other in it, and so do the samples of each."""
 
-    def __init__(self, broker: Broker, log: Log, array: str) -> None:
+    def __init__(self, broker: Broker, log: StreamNames, array: str) -> None:
         self._broker, self._stream, self._subject = broker, log.stream, log.subject(array)
         self._array = array
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> LogPlace:
         """A recording by its name, by halves: between two messages of one recording there is no other."""
         first, last = self._at(1), self._broker.last(self._stream, self._subject)
         if first is None or last is None:
@@ -83,7 +83,7 @@ class ArrayLog:
             (low, at_low), (high, at_high) = spans.pop()
             for sequence, recording in ((low, at_low), (high, at_high)):
                 if recording is not None and recording.recording == name:
-                    return Found(recording, sequence)
+                    return LogPlace(recording, sequence)
             known |= {recording.recording for recording in (at_low, at_high) if recording is not None}
             if high - low < 2 or (at_low is not None and at_low == at_high):
                 continue
@@ -102,7 +102,7 @@ class ArrayLog:
         which = some if len(known) <= 5 else f"{len(known)}, the last of them {some}"
         return f"recording {name!r} of array {self._array!r} is not in the log, which has {which}; {cure}"
 
-    def messages(self, found: Found) -> Iterator[Message]:
+    def messages(self, found: LogPlace) -> Iterator[Message]:
         """All of a recording."""
         before = self._last_not_beyond(lambda told, place: found.has(told) or place > found.sequence)
         sequence = 1 if before is None else before.sequence + 1
@@ -114,7 +114,7 @@ class ArrayLog:
                 return
             sequence = one.sequence + 1
 
-    def cut(self, found: Found, moment: Moment, *, around_seconds: float, step: int) -> Cut:
+    def cut(self, found: LogPlace, moment: LabelSpan, *, around_seconds: float, step: int) -> Cut:
         """A moment of a recording, and so many seconds on either side of it as far as there is no gap.
 
         What comes before it is a whole number of steps long: where segments lie on a grid, the moment begins one.
@@ -128,7 +128,7 @@ class ArrayLog:
         start = moment.start - min(moment.start - first, around) // step * step
         return Cut(found.recording, start, samples[:, start - first : moment.stop + around - first])
 
-    def _missing(self, found: Found, moment: Moment) -> str:
+    def _missing(self, found: LogPlace, moment: LabelSpan) -> str:
         """Why a moment cannot be cut."""
         rate_hz, name = found.recording.rate_hz, found.recording.recording
         begins, ends = self._bounds(found)
@@ -142,7 +142,7 @@ class ArrayLog:
             return f"{told} was not heard, only {ends / rate_hz:g} s of it; label what was heard"
         return f"{told} has a gap, for sound was lost there; label what lies before or after it"
 
-    def _bounds(self, found: Found) -> tuple[int, int]:
+    def _bounds(self, found: LogPlace) -> tuple[int, int]:
         """The first sample of a recording in the log, and the one after the last."""
         before = self._last_not_beyond(lambda told, place: found.has(told) or place > found.sequence)
         first = self._placed(1 if before is None else before.sequence + 1)
@@ -152,7 +152,7 @@ class ArrayLog:
         end = header(last.data)
         return header(first.data).sample or 0, end.fields.get("stop") or end.sample or 0
 
-    def _blocks(self, found: Found, start: int, stop: int) -> list[Block]:
+    def _blocks(self, found: LogPlace, start: int, stop: int) -> list[Block]:
         """Those of a recording that have a part of these samples; of other messages only the header is read."""
         slack = round(_OUT_OF_ORDER_SECONDS * found.recording.rate_hz)
         before = self._last_not_beyond(lambda told, place: _is_after(told, place, found, start - slack))
@@ -205,14 +205,14 @@ def _place(message: Message) -> tuple[int, RecordingStarted | None]:
     return message.sequence, None if told is None else told.recording
 
 
-def _is_after(told: Header, sequence: int, found: Found, sample: int) -> bool:
+def _is_after(told: Header, sequence: int, found: LogPlace, sample: int) -> bool:
     """Whether a message comes after a sample of a recording."""
     if not found.has(told):
         return sequence > found.sequence
     return told.sample is not None and told.sample > sample
 
 
-def _has_part(told: Header, found: Found, start: int, stop: int) -> bool:
+def _has_part(told: Header, found: LogPlace, start: int, stop: int) -> bool:
     if not found.has(told) or not found.is_heard_as(told) or told.fields["kind"] != "block":
         return False
     fields = told.fields

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
 from pipeline.config.schema import (
-    Broker,
+    BrokerSettings,
     Decisions,
-    Log,
+    LogSettings,
     Mqtt,
     Notifications,
     PathBeside,
@@ -91,14 +91,14 @@ class Fleet(Table):
     """All of it; `path` is the file it was read from."""
 
     fleet: Keeping = Keeping()
-    broker: Broker = Broker()
+    broker: BrokerSettings = BrokerSettings()
     decisions: Decisions = Decisions()
     arrays: Annotated[tuple[ArrayOfFleet, ...], BeforeValidator(as_tuple), AfterValidator(_distinct)] = ()
     labels: LabelNames = LabelNames()
     notifications: Notifications = Notifications()
     webhook: Webhook = Webhook()
     mqtt: Mqtt = Mqtt()
-    log: Log = Log()
+    log: LogSettings = LogSettings()
     _path: Path | None = PrivateAttr(None)
 
     @property

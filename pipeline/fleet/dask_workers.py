@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import __version__
 from pipeline.core.errors import LinkError
 from pipeline.fleet.array_state import Assignment
-from pipeline.fleet.worker_pool import Outcome, Task, outcome_of
+from pipeline.fleet.worker_pool import ArrayTask, TaskResult, outcome_of
 from pipeline.runtime.dask_pool import Tls, begin_for_long, connect
 from pipeline.runtime.logs import log
 
@@ -18,7 +18,7 @@ _RESULT_SECONDS = 1.0
 _LOST = OSError, CancelledError, TimeoutError, RuntimeError
 
 
-class DaskCrew:
+class DaskWorkerPool:
     """Every array is one task that does not end. A scheduler that is lost must be connected to anew."""
 
     def __init__(self, address: str, tls: Tls | None) -> None:
@@ -40,7 +40,7 @@ class DaskCrew:
             raise LinkError(f"scheduler {self._address} is lost; start it again")
         return known
 
-    def start(self, assignment: Assignment, worker: str) -> Task:
+    def start(self, assignment: Assignment, worker: str) -> ArrayTask:
         try:
             future = self._client.submit(
                 _decide,
@@ -64,20 +64,20 @@ class DaskCrew:
 class _Submitted:
     future: Any
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TaskResult | None:
         status = self.future.status
         if status == "pending":
             return None
         if status == "finished":
             with suppress(*_LOST):
                 # A worker that died just now takes it with him, and others would be waited for.
-                outcome: Outcome = self.future.result(timeout=_RESULT_SECONDS)
+                outcome: TaskResult = self.future.result(timeout=_RESULT_SECONDS)
                 return outcome
         if status == "error":
-            return Outcome(str(self.future.exception()), failed=True)
-        return Outcome("the cluster has forgotten it")
+            return TaskResult(str(self.future.exception()), failed=True)
+        return TaskResult("the cluster has forgotten it")
 
 
-def _decide(assignment: Assignment, version: str) -> Outcome:
+def _decide(assignment: Assignment, version: str) -> TaskResult:
     """On a worker."""
     return outcome_of(assignment, begin_for_long(version))

@@ -17,7 +17,7 @@ from pipeline.fleet.config import RESERVED, ArrayOfFleet, Fleet
 from pipeline.fleet.lease import Lease, LeaseLost, new_owner, owner_of
 from pipeline.fleet.model_cache import ModelStore, usual_cache
 from pipeline.fleet.worker import rest
-from pipeline.fleet.worker_pool import Crew, Task
+from pipeline.fleet.worker_pool import ArrayTask, WorkerPool
 from pipeline.model.model import Model
 from pipeline.runtime.logs import log
 from pipeline.transport.nats import Broker
@@ -32,7 +32,7 @@ _FAILED_SECONDS = 600.0
 @dataclass(slots=True)
 class _Given:
     worker: str
-    task: Task
+    task: ArrayTask
     choices: Choices
     seen_at: float
     """When there was last a lease for the array, or reason to wait for one."""
@@ -79,7 +79,7 @@ class Dispatcher:
             self.fleet = fleet
             self.models = hand_in_models(fleet, self._broker)
 
-    def look(self, crew: Crew) -> None:
+    def look(self, crew: WorkerPool) -> None:
         """See who is there and what became of the tasks, and do what is necessary."""
         workers = crew.workers()
         wanted = {array.name: array for array in self.fleet.arrays}
@@ -127,7 +127,7 @@ class Dispatcher:
             log.warning("a worker fails; others get his arrays", worker=worker, arrays=failed)
             self._shunned[worker] = time.monotonic() + _FAILED_SECONDS
 
-    def _miss(self, workers: list[str], crew: Crew) -> None:
+    def _miss(self, workers: list[str], crew: WorkerPool) -> None:
         """Give arrays to others of which nobody has a lease for long: a worker may be cut off and not know it."""
         patience, now = self.fleet.places.lease_seconds, time.monotonic()
         if now - self._looked_at < patience / 4:
@@ -164,7 +164,7 @@ class Dispatcher:
         loads = self.loads()
         return min(workers, key=lambda worker: loads[worker])
 
-    def _give(self, array: ArrayOfFleet, worker: str, crew: Crew) -> None:
+    def _give(self, array: ArrayOfFleet, worker: str, crew: WorkerPool) -> None:
         assignment = Assignment(
             array=array.name,
             ticket=secrets.token_hex(8),
@@ -182,7 +182,9 @@ class Dispatcher:
     def _choices(self, array: ArrayOfFleet) -> Choices:
         return self.fleet.decisions.choices(array.mask, array.positions)
 
-    def _balance(self, workers: list[str], believed: list[str], crew: Crew, wanted: Mapping[str, ArrayOfFleet]) -> None:
+    def _balance(
+        self, workers: list[str], believed: list[str], crew: WorkerPool, wanted: Mapping[str, ArrayOfFleet]
+    ) -> None:
         """Take one array at a time from whoever has two more than another who is believed."""
         loads = self.loads()
         busiest, idlest = max(workers, key=lambda one: loads[one]), self._idlest(believed)
@@ -237,14 +239,14 @@ def hand_in_models(fleet: Fleet, broker: Broker) -> dict[str, str]:
 
 def dispatch(
     fleet: Fleet,
-    open_crew: Callable[[], Crew],
+    open_crew: Callable[[], WorkerPool],
     *,
     stopping: Callable[[], bool],
     reloaded: Callable[[], Fleet | None] = lambda: None,
 ) -> LinkError | None:
     """Until somebody wants it to stop. A broker or a scheduler that is away is waited for; why, if it never came."""
     owner, pause = new_owner(), _FIRST_PAUSE
-    crew: Crew | None = None
+    crew: WorkerPool | None = None
     never_began: LinkError | None = None
     dispatched = False
     try:
@@ -315,7 +317,7 @@ def _given_back_if_it_fails(lease: Lease) -> Iterator[None]:
 def _serve(
     dispatcher: Dispatcher,
     lease: Lease,
-    crew: Crew,
+    crew: WorkerPool,
     stopping: Callable[[], bool],
     reloaded: Callable[[], Fleet | None],
 ) -> None:

@@ -19,12 +19,12 @@ from rich.text import Text
 
 from pipeline.core.atomic_write import write_whole
 from pipeline.core.errors import NotFound, UsageError
-from pipeline.fleet.audio_extract import ArrayLog, Cut, Found
+from pipeline.fleet.audio_extract import ArrayLog, Cut, LogPlace
 from pipeline.fleet.config import ArrayOfFleet, Fleet
 from pipeline.fleet.event_log import event_of
 from pipeline.fleet.topology import Places
 from pipeline.storage.journal import utc
-from pipeline.storage.labels import Given, Moment, require_finite
+from pipeline.storage.labels import LabelSpan, LabelSubmission, require_finite
 from pipeline.transport.nats import Broker
 
 _AROUND_SECONDS = 3.0
@@ -77,7 +77,9 @@ class Taught:
             raise UsageError(f"{self.table} cannot be read: {error}; save it as UTF-8 with commas") from error
         return [_row(line, f"{self.table} line {number}") for number, line in enumerate(lines, start=2)]
 
-    def add(self, array: ArrayOfFleet, cut: Cut, moment: Moment, given: Given, *, event: int | None) -> Row:
+    def add(
+        self, array: ArrayOfFleet, cut: Cut, moment: LabelSpan, given: LabelSubmission, *, event: int | None
+    ) -> Row:
         """The sound first: a row without it would teach nothing."""
         assert given.label is not None
         rate_hz = cut.recording.rate_hz
@@ -187,7 +189,7 @@ def _length(path: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FleetLabelPlace:
     """Where a user says that something was heard: an event, or seconds of a recording."""
 
     event: int | None
@@ -209,7 +211,9 @@ class Place:
             )
 
 
-def give(fleet: Fleet, array: ArrayOfFleet, broker: Broker, examples: Taught, place: Place, given: Given) -> Row:
+def give(
+    fleet: Fleet, array: ArrayOfFleet, broker: Broker, examples: Taught, place: FleetLabelPlace, given: LabelSubmission
+) -> Row:
     """Store a label and the sound that it speaks of."""
     log = ArrayLog(broker, fleet.places.sound, array.name)
     if place.event is not None:
@@ -225,7 +229,7 @@ def give(fleet: Fleet, array: ArrayOfFleet, broker: Broker, examples: Taught, pl
     return examples.add(array, cut, moment, given, event=place.event)
 
 
-def _moment(found: Found, place: Place) -> Moment:
+def _moment(found: LogPlace, place: FleetLabelPlace) -> LabelSpan:
     assert place.begin is not None
     assert place.end is not None
     rate_hz = found.recording.rate_hz
@@ -235,14 +239,14 @@ def _moment(found: Found, place: Place) -> Moment:
             f"a label from {place.begin} to {place.end} s holds no sample at {rate_hz} Hz; end it at least "
             f"{1 / rate_hz:g} s after its start"
         )
-    return Moment(found.recording.recording, start, stop)
+    return LabelSpan(found.recording.recording, start, stop)
 
 
-def moment_of_event(broker: Broker, places: Places, array: str, number: int) -> Moment:
+def moment_of_event(broker: Broker, places: Places, array: str, number: int) -> LabelSpan:
     """The segment of a decision, by its id."""
     event = event_of(broker, places, array, number)
     if event is not None and event["type"] == "decision":
-        return Moment(event["recording"], event["start_sample"], event["stop_sample"])
+        return LabelSpan(event["recording"], event["start_sample"], event["stop_sample"])
     told = "there is no such event" if event is None else f"it is a {event['type']}"
     raise UsageError(
         f"event {number} of array {array!r} must be a decision, and {told}; gemmed fleet events shows their ids"

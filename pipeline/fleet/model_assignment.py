@@ -9,7 +9,7 @@ from pipeline.transport.nats import Bucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ModelAssignment:
     """A model for an array; it is on trial for so many segments, in which the one before it decides beside it."""
 
     model: str
@@ -25,6 +25,6 @@ class Wanted:
         return json.dumps(asdict(self)).encode()
 
 
-def wanted_of(bucket: Bucket, array: str) -> Wanted | None:
+def wanted_of(bucket: Bucket, array: str) -> ModelAssignment | None:
     entry = bucket.get(array)
-    return None if entry is None else Wanted(**json.loads(entry.value))
+    return None if entry is None else ModelAssignment(**json.loads(entry.value))

@@ -17,7 +17,7 @@ from pipeline.fleet.passages import SETTLE_SECONDS, ArrayPassages, FleetPassage,
 from pipeline.outputs.notification_rules import Rules, day_before, summary_due
 from pipeline.outputs.notification_text import SensorFault, SummaryFacts, Wording
 from pipeline.storage.cursors import store_place, stored_place
-from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.journal import Journal, JournalEntry, utc
 from pipeline.storage.outbox import forget_delivered
 from pipeline.storage.stored_events import is_notified, last_notified, passages_ended_since
 from pipeline.training.labels import is_nobody
@@ -31,7 +31,7 @@ _KEEP = timedelta(days=90)
 
 
 @dataclass(slots=True)
-class Cursor:
+class StreamCursor:
     """How far the stream of passages was processed; stored with the events that came of it."""
 
     stream: str
@@ -43,7 +43,7 @@ class Cursor:
     summaries_until: datetime | None = None
 
     @classmethod
-    def read(cls, journal: Journal) -> Cursor | None:
+    def read(cls, journal: Journal) -> StreamCursor | None:
         place = stored_place(journal, _CURSOR)
         if place is None:
             return None
@@ -97,14 +97,14 @@ class FleetNotifying:
         title = array if site == array else f"{array} ({site})"
         return Wording(self._rules, lambda label: shown_name(label, names), title)
 
-    def _first_cursor(self) -> Cursor:
+    def _first_cursor(self) -> StreamCursor:
         stream = self._fleet.places.notable_stream
-        identity, known = self._broker.identity(stream), Cursor.read(self._journal)
+        identity, known = self._broker.identity(stream), StreamCursor.read(self._journal)
         if known is not None and known.stream == identity:
             return known
         if known is not None:
             return replace(known, stream=identity, sequence=0)
-        cursor = Cursor(identity, self._broker.last_sequence(stream))
+        cursor = StreamCursor(identity, self._broker.last_sequence(stream))
         cursor.store(self._journal)
         return cursor
 
@@ -173,9 +173,9 @@ class FleetNotifying:
         if self._rules.refusal(row, last_notified(self._journal, row.label, array=name)) is not None:
             return
         place = {"array": name, "site": array.site}
-        self._add(Entry(self._run, array.wording.passage(row) | place, row.recording, time=row.end_time))
+        self._add(JournalEntry(self._run, array.wording.passage(row) | place, row.recording, time=row.end_time))
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: JournalEntry) -> None:
         with self._journal.transaction():
             self._journal.add([entry])
             self._cursor.store(self._journal)
@@ -198,7 +198,7 @@ class FleetNotifying:
         cursor.summaries_until = due
         wording = Wording(self._rules, lambda label: label, f"fleet {self._fleet.broker.name}")
         facts = self._facts(day_before(self._rules, due), due)
-        self._add(Entry(self._run, wording.summary(facts), time=due))
+        self._add(JournalEntry(self._run, wording.summary(facts), time=due))
 
     def _facts(self, since: datetime, until: datetime) -> SummaryFacts:
         passages = FleetPassages(self._fleet, self._broker, since=since)
@@ -232,7 +232,7 @@ class FleetNotifying:
         ]
 
 
-def _entry(run: str, array: str, site: str, event: Mapping[str, Any]) -> Entry:
+def _entry(run: str, array: str, site: str, event: Mapping[str, Any]) -> JournalEntry:
     """Return an event of an array as it stands in the journal, which numbers its events itself."""
     body = {name: value for name, value in event.items() if name != "id"}
     body |= {"array": array, "site": site, "array_event": event["id"]}
@@ -240,4 +240,4 @@ def _entry(run: str, array: str, site: str, event: Mapping[str, Any]) -> Entry:
     time = None
     if at is not None and seconds is not None:
         time = datetime.fromisoformat(at) + timedelta(seconds=seconds)
-    return Entry(run, body, event["recording"], event.get("sample"), time)
+    return JournalEntry(run, body, event["recording"], event.get("sample"), time)

@@ -32,7 +32,7 @@ from pipeline.core.events import (
     RecordingStarted,
     SourceTrouble,
 )
-from pipeline.fleet.spool import Place, Spool
+from pipeline.fleet.spool import PublishSpool, SpoolPlace
 from pipeline.fleet.uplink import Channel, Uplink
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import new_run
@@ -42,7 +42,7 @@ from pipeline.sources.files import FileSource, Listing, Recording, files_of, sou
 from pipeline.sources.live_folder import WatchedFolder
 from pipeline.sources.reconnecting import LiveSource
 from pipeline.storage.outbox import Pauses
-from pipeline.transport.wire import Log, travels
+from pipeline.transport.wire import StreamNames, travels
 
 AWAY = "the publisher was away"
 _LONGEST_AWAY_SECONDS = 30 * 24 * 3600.0
@@ -149,7 +149,7 @@ class Playback:
         *,
         resample: bool,
         block_seconds: float,
-        place: Place | None,
+        place: SpoolPlace | None,
         done: set[str],
         speed: float | None = None,
     ) -> None:
@@ -315,7 +315,7 @@ class Publisher:
     def live(self) -> None:
         """What the settings name as source, until it ends or somebody wants it to stop."""
         settings = self.settings
-        if isinstance(settings.source, chosen.StreamSource):
+        if isinstance(settings.source, chosen.StreamSourceSettings):
             raise SettingsError(
                 'source.kind = "stream" would publish what is published; name the source that hears the array'
             )
@@ -344,14 +344,14 @@ class Publisher:
                 log.info("recordings that were published before are passed over", recordings=passed)
             self._publish(source, spool, waits=True, remember=True)
 
-    def _open(self) -> Spool:
+    def _open(self) -> PublishSpool:
         publish = self.settings.publish
         directory = publish.spool or self.settings.storage.directory / "spool"
-        return Spool(directory / self.array, budget_bytes=publish.budget_bytes, report=self._tell)
+        return PublishSpool(directory / self.array, budget_bytes=publish.budget_bytes, report=self._tell)
 
-    def _source(self, spool: Spool) -> Stoppable:
+    def _source(self, spool: PublishSpool) -> Stoppable:
         settings, source = self.settings, self.settings.source
-        if isinstance(source, chosen.FolderSource):
+        if isinstance(source, chosen.FolderSourceSettings):
             open_folder = partial(folder, settings, source)
             return WatchedFolder(open_folder, known=set(spool.done), name=self._name, patience=patience(settings))
         return LiveSource(
@@ -369,7 +369,7 @@ class Publisher:
     def _name(self, number: int) -> str:
         return f"{self._run_name}-{number:04d}"
 
-    def _publish(self, source: Stoppable, spool: Spool, *, waits: bool, remember: bool = False) -> None:
+    def _publish(self, source: Stoppable, spool: PublishSpool, *, waits: bool, remember: bool = False) -> None:
         uplink = self._uplink(spool)
         self._sending = thread = Thread(target=uplink.run, name="uplink", daemon=True)
         with ExitStack() as stack:
@@ -391,10 +391,10 @@ class Publisher:
                 log.info("stopped", messages_sent=uplink.sent, messages_waiting=left)
                 self._show(Progress(self._samples_seconds, left, is_last=True))
 
-    def _uplink(self, spool: Spool) -> Uplink:
+    def _uplink(self, spool: PublishSpool) -> Uplink:
         settings, publish = self.settings, self.settings.publish
         channel = Channel(
-            log=Log(settings.broker.name),
+            log=StreamNames(settings.broker.name),
             array=self.array,
             keep_seconds=publish.keep_seconds,
             keep_bytes=publish.keep_bytes,
@@ -422,7 +422,7 @@ class Publisher:
         self._stop_asked = True
         source.stop()
 
-    def _take(self, source: Stoppable, spool: Spool, *, waits: bool, remember: bool) -> None:
+    def _take(self, source: Stoppable, spool: PublishSpool, *, waits: bool, remember: bool) -> None:
         """All that the source gives, to the spool."""
         within = spool.place.recording if spool.place else None
         gathering = Gathering(self.settings.publish.block_seconds, within=within)
@@ -436,12 +436,12 @@ class Publisher:
             for fact in gathering.flush():
                 self._append(spool, fact, remember=remember)
         # Files go on where they were; a live source never does, and a folder begins anew with the file it was in.
-        if isinstance(self.settings.source, chosen.FolderSource) and not remember:
+        if isinstance(self.settings.source, chosen.FolderSourceSettings) and not remember:
             _cut_off(spool)
         if not remember:
             _end(spool)
 
-    def _append(self, spool: Spool, fact: object, *, remember: bool) -> None:
+    def _append(self, spool: PublishSpool, fact: object, *, remember: bool) -> None:
         if isinstance(fact, SourceTrouble):
             _warn([fact])
         if isinstance(fact, RecordingStarted):
@@ -464,7 +464,7 @@ class Publisher:
         if remember and isinstance(fact, RecordingEnded):
             spool.note_done(fact.recording)
 
-    def _begin(self, spool: Spool, recording: RecordingStarted) -> None:
+    def _begin(self, spool: PublishSpool, recording: RecordingStarted) -> None:
         """A recording, and in it what was wrong since the last one."""
         if recording.recording in self._sounds:
             spool.note_sound(recording.recording, self._sounds[recording.recording])
@@ -472,7 +472,7 @@ class Publisher:
         while self._between:
             spool.append(self._between.popleft())
 
-    def _beat(self, spool: Spool) -> None:
+    def _beat(self, spool: PublishSpool) -> None:
         if not self._sending.is_alive():
             raise LinkError("the thread that sends ended by mistake; start gemmed publish again, nothing is lost")
         now = time.monotonic()
@@ -517,12 +517,12 @@ class _Drops:
 def is_live(settings: chosen.Settings) -> bool:
     """Whether the source has a clock of its own, so that what nobody took from it is gone."""
     source = settings.source
-    if isinstance(source, chosen.SimulatedSource):
+    if isinstance(source, chosen.SimulatedSourceSettings):
         return source.speed == 1.0
-    return isinstance(source, chosen.PcmSource | chosen.SoundcardSource)
+    return isinstance(source, chosen.PcmSourceSettings | chosen.SoundcardSourceSettings)
 
 
-def finish(spool: Spool, *, now: float) -> None:
+def finish(spool: PublishSpool, *, now: float) -> None:
     """The end of a recording in whose middle an earlier life was killed, with what it missed since."""
     place = spool.place
     if place is None:
@@ -539,7 +539,7 @@ def finish(spool: Spool, *, now: float) -> None:
     _end(spool, stands_for=_FORGOTTEN)
 
 
-def _cut_off(spool: Spool) -> None:
+def _cut_off(spool: PublishSpool) -> None:
     """Of a recording that is not over there is more; noted before its end, for a kill in between must not hide it."""
     place = spool.place
     if place is None or place.ended:
@@ -550,7 +550,7 @@ def _cut_off(spool: Spool) -> None:
     spool.note_cut_off(name)
 
 
-def _under_free_names(listing: Listing, spool: Spool) -> tuple[Listing, dict[str, str]]:
+def _under_free_names(listing: Listing, spool: PublishSpool) -> tuple[Listing, dict[str, str]]:
     """Recordings under names that no other sound has, and by name what tells their sound from any other.
 
     Whoever listens knows the end of a recording that was cut off, too, and takes no more under its name.
@@ -577,20 +577,20 @@ def _sound_of(recording: Recording) -> str | None:
     return sound_identity([recording]) if is_there else None
 
 
-def _free_name(name: str, sound: str | None, spool: Spool, *, taken: Container[str]) -> str:
+def _free_name(name: str, sound: str | None, spool: PublishSpool, *, taken: Container[str]) -> str:
     while name in taken or name in spool.cut_off or (sound and spool.sounds.get(name, sound) != sound):
         name += "-again"
     return name
 
 
-def _finish_others(listing: Listing, spool: Spool) -> None:
+def _finish_others(listing: Listing, spool: PublishSpool) -> None:
     """The last recording is ended here unless it goes on."""
     place = spool.place
     if place is None or place.ended or place.recording.recording not in {one.name for one in listing.recordings}:
         finish(spool, now=time.time())
 
 
-def _end(spool: Spool, *, stands_for: int = 1) -> None:
+def _end(spool: PublishSpool, *, stands_for: int = 1) -> None:
     """Say that the recording is over, and how long it was, so that a loss at its end is seen, too."""
     place = spool.place
     if place is not None and not place.ended:

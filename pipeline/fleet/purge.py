@@ -8,10 +8,12 @@ from pipeline.core.errors import NotFound
 from pipeline.fleet.audio_extract import ArrayLog
 from pipeline.sources.reorder import arrays_in, unknown_array
 from pipeline.transport.nats import Broker
-from pipeline.transport.wire import Log
+from pipeline.transport.wire import StreamNames
 
 
-def forget(broker: Broker, log: Log, array: str, recording: str | None, *, agreed: Callable[[str], bool]) -> int:
+def forget(
+    broker: Broker, log: StreamNames, array: str, recording: str | None, *, agreed: Callable[[str], bool]
+) -> int:
     """Remove a recording of an array from the log, or all of the array, if that is agreed to; how many messages.
 
     Decisions that were made about it stay.

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pipeline.core.errors import UsageError
 from pipeline.fleet.config import Fleet
-from pipeline.fleet.model_assignment import Wanted, wanted_of
+from pipeline.fleet.model_assignment import ModelAssignment, wanted_of
 from pipeline.fleet.model_cache import ModelStore, usual_cache
 from pipeline.storage.journal import utc
 from pipeline.transport.nats import Broker
@@ -56,7 +56,7 @@ def roll_out(fleet: Fleet, broker: Broker, directory: Path, rollout: Rollout) ->
     arrays = named or chosen_arrays([array.name for array in fleet.arrays], model.name, rollout.share)
     segments = ceil(rollout.trial_seconds / model.grid.segment_seconds)
     now = utc(datetime.now(UTC))
-    wanted = Wanted(
+    wanted = ModelAssignment(
         model=model.name,
         rollout=f"{model.name} {now}" if rollout.again else model.name,
         trial_segments=segments,
@@ -86,7 +86,7 @@ def roll_back(fleet: Fleet, broker: Broker, arrays: Sequence[str], *, who: str, 
         known = json.loads(status[array].value) if array in status else {}
         told, model = _step_back(known, wanted_of(bucket, array))
         if model:
-            wanted = Wanted(model=model, rollout=f"back {now}", is_back=True, who=who, why=why, time=now)
+            wanted = ModelAssignment(model=model, rollout=f"back {now}", is_back=True, who=who, why=why, time=now)
             bucket.put(array, wanted.as_bytes())
         elif told:
             bucket.delete(array)
@@ -97,7 +97,7 @@ def roll_back(fleet: Fleet, broker: Broker, arrays: Sequence[str], *, who: str, 
     return back
 
 
-def _step_back(known: Mapping[str, Any], wanted: Wanted | None) -> tuple[str, str | None]:
+def _step_back(known: Mapping[str, Any], wanted: ModelAssignment | None) -> tuple[str, str | None]:
     """What an array does and the model that is wanted for it; None if that is whatever it begins with."""
     decides, before = known.get("model"), known.get("before")
     if wanted is None or _is(known, wanted) != "waits":
@@ -128,7 +128,7 @@ def rollout_status(fleet: Fleet, broker: Broker) -> list[dict[str, Any]]:
     return found
 
 
-def _is(known: Mapping[str, Any], wanted: Wanted | None) -> str:
+def _is(known: Mapping[str, Any], wanted: ModelAssignment | None) -> str:
     if wanted is None:
         return "as it began"
     if wanted.rollout in known.get("refused", ()):

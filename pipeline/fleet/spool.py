@@ -54,7 +54,7 @@ _OF_THE_MACHINE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpoolPlace:
     """How far the last recording has come."""
 
     recording: RecordingStarted
@@ -72,7 +72,7 @@ class Place:
     follows: str | None = None
     """The recording before it."""
 
-    def behind(self, fact: object, now: float, stands_for: int = 1) -> Place:
+    def behind(self, fact: object, now: float, stands_for: int = 1) -> SpoolPlace:
         number = self.number + stands_for
         if isinstance(fact, Block | Gap):
             return replace(self, number=number, sample=fact.stop, heard_at=now)
@@ -104,9 +104,9 @@ class Record:
         head = _HEAD.pack(len(self.data), *marks)
         return head + _CHECK.pack(zlib.crc32(head)) + self.data
 
-    def place(self) -> Place:
+    def place(self) -> SpoolPlace:
         parcel = unpacked(self.data)
-        return Place(
+        return SpoolPlace(
             parcel.recording,
             parcel.number + parcel.stands_for,
             self.sample,
@@ -190,7 +190,7 @@ class _Segment:
             return [record for record in records_in(file.read(self.bytes)) if record.is_whole]
 
 
-class Spool:
+class PublishSpool:
     """Appended to by one thread, read and acknowledged by another.
 
     Beyond the budget the oldest segment that is not acknowledged becomes a gap. While the disk takes nothing, a little
@@ -218,7 +218,7 @@ class Spool:
         self.acknowledged = self._lives = 0
         self.is_live = False
         """Whether the next recordings come from a source with a clock of its own."""
-        self.place: Place | None = None
+        self.place: SpoolPlace | None = None
         self.done: set[str] = set()
         """What need not be published again."""
         self.cut_off: set[str] = set()
@@ -257,9 +257,9 @@ class Spool:
             self._write_out()
             self._changed.notify_all()
 
-    def _beginning(self, recording: RecordingStarted) -> Place:
+    def _beginning(self, recording: RecordingStarted) -> SpoolPlace:
         before = self.place.recording.recording if self.place else None
-        return Place(recording, is_live=self.is_live, follows=before)
+        return SpoolPlace(recording, is_live=self.is_live, follows=before)
 
     def read(self, after: int, most: int) -> list[Record]:
         """The next records behind a serial number, at most so many; none if there are none yet."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import SettingsError
 from pipeline.transport.nats import Broker, Bucket, Objects
-from pipeline.transport.wire import Log
+from pipeline.transport.wire import StreamNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Places:
     replicas: int = 1
 
     @property
-    def sound(self) -> Log:
-        return Log(self.name)
+    def sound(self) -> StreamNames:
+        return StreamNames(self.name)
 
     @property
     def events_stream(self) -> str:

@@ -23,7 +23,7 @@ from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.sources.files import Listing, Piece, Recording
 from pipeline.training.cross_validation import by_unit, judged_by_others
 from pipeline.training.labels import read_labels
-from pipeline.training.offline import Lesson, Plan, learned, listen, require_new
+from pipeline.training.offline import PreparedTraining, TrainingOptions, learned, listen, require_new
 
 _FEWEST_SITES = 3
 
@@ -55,7 +55,7 @@ class Lessons:
 
 
 def teach(
-    examples: Taught, directory: Path, plan: Plan, *, leave_sites_out: bool, engine: Engine, console: Console
+    examples: Taught, directory: Path, plan: TrainingOptions, *, leave_sites_out: bool, engine: Engine, console: Console
 ) -> Model:
     """Learn from the labels of all arrays, validate on recordings that were left out, and store with each site's part.
 
@@ -112,7 +112,7 @@ def _kind(examples: Taught, row: Row) -> tuple[int, int]:
 
 
 def _judged_by_strangers(
-    lesson: Lesson, plan: Plan, lessons: Lessons, engine: Engine, progress: Progress
+    lesson: PreparedTraining, plan: TrainingOptions, lessons: Lessons, engine: Engine, progress: Progress
 ) -> dict[str, list[Judged]]:
     """What models that have never heard a site decide about it."""
     examples, site_of = lesson.examples, lessons.site_of

@@ -13,10 +13,10 @@ from typing import Any
 
 from pipeline.core.errors import LinkError
 from pipeline.core.events import Notice, NoticeKind
-from pipeline.fleet.spool import Record, Spool
+from pipeline.fleet.spool import PublishSpool, Record
 from pipeline.storage.outbox import Pauses
 from pipeline.transport.nats import Access, Broker, Sent
-from pipeline.transport.wire import Log
+from pipeline.transport.wire import StreamNames
 
 _MOST_IN_FLIGHT = 32
 _LOOK_SECONDS = 0.25
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.25
 class Channel:
     """Where an array is published, and how long the broker keeps that."""
 
-    log: Log
+    log: StreamNames
     array: str
     keep_seconds: float
     keep_bytes: int | None = None
@@ -41,7 +41,7 @@ class Uplink:
 
     def __init__(
         self,
-        spool: Spool,
+        spool: PublishSpool,
         access: Access,
         channel: Channel,
         *,

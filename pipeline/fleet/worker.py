@@ -20,9 +20,9 @@ from pipeline.core.events import RecordingStarted
 from pipeline.fleet.array_state import Assignment, Successor, can_hear, taken_up
 from pipeline.fleet.block_joining import joined
 from pipeline.fleet.lease import Lease, LeaseLost, new_owner
-from pipeline.fleet.model_assignment import Wanted, wanted_of
+from pipeline.fleet.model_assignment import ModelAssignment, wanted_of
 from pipeline.fleet.model_cache import ModelStore, usual_cache
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.runtime.logs import log
 from pipeline.sources.reorder import portions
 from pipeline.storage.journal import utc
@@ -152,7 +152,7 @@ class _Hosting:
         It is the one that is wanted, else the one that decided before such a change, else that of the settings.
         """
         known = [
-            Wanted(model=name, rollout="", who="gemmed", why="it hears this recording")
+            ModelAssignment(model=name, rollout="", who="gemmed", why="it hears this recording")
             for name in (self._work.earlier, self._assignment.model)
             if name
         ]
@@ -160,7 +160,7 @@ class _Hosting:
         for one in [wanted, *known] if wanted else known:
             with suppress(ModelError):
                 model = self._models.load(one.model)
-                if can_hear(Hearing.of(model), started):
+                if can_hear(ArrayInput.of(model), started):
                     return Successor(model, one)
         return None
 
@@ -192,7 +192,7 @@ class _Hosting:
             return
         try:
             model = self._models.load(wanted.model)
-            if Hearing.of(model) != work.chain.hearing:
+            if ArrayInput.of(model) != work.chain.hearing:
                 raise ModelError(f"model {model.name} for {model.n_sensors} sensors at {model.grid.rate_hz} Hz does "
                                  "not hear as the one before it; train one for this array")  # fmt: skip
         except ModelError as error:

@@ -19,22 +19,22 @@ from pipeline.fleet.worker import host
 _LAST_WORDS_SECONDS = 5.0
 
 
-class Task(Protocol):
+class ArrayTask(Protocol):
     """An array that was given to a worker."""
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TaskResult | None:
         """What became of it; None while he has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskResult:
     """Why a task ended; `failed` if it should not have."""
 
     why: str
     failed: bool = False
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """All workers. A worker that dies takes his arrays with him, and is no longer among them."""
 
     @property
@@ -42,7 +42,7 @@ class Crew(Protocol):
         """Whether none of them can be spoken to any more, and others must be found."""
 
     def workers(self) -> list[str]: ...
-    def start(self, assignment: Assignment, worker: str) -> Task: ...
+    def start(self, assignment: Assignment, worker: str) -> ArrayTask: ...
     def close(self) -> None: ...
 
 
@@ -50,9 +50,9 @@ class Crew(Protocol):
 class _Given:
     """A task that somebody else does; whoever hears of its end says so here."""
 
-    ended: Outcome | None = None
+    ended: TaskResult | None = None
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TaskResult | None:
         return self.ended
 
 
@@ -63,7 +63,7 @@ class _Worker:
     tasks: dict[str, _Given] = field(default_factory=dict)
 
 
-class LocalCrew:
+class LocalWorkerPool:
     """So many processes of this machine; one that dies is replaced. They die with the process that started them."""
 
     is_lost = False
@@ -101,7 +101,7 @@ class LocalCrew:
         except (EOFError, OSError):
             pass  # he is dead, and will be missed
 
-    def start(self, assignment: Assignment, worker: str) -> Task:
+    def start(self, assignment: Assignment, worker: str) -> ArrayTask:
         task = _Given()
         self._workers[worker].tasks[assignment.ticket] = task
         with suppress(OSError):  # he died just now, and will be missed
@@ -147,11 +147,11 @@ def _work(wire: Connection, log_level: str) -> None:
     os._exit(0)
 
 
-def outcome_of(assignment: Assignment, stopping: Callable[[], bool]) -> Outcome:
+def outcome_of(assignment: Assignment, stopping: Callable[[], bool]) -> TaskResult:
     """Decide for an array for as long as one may; whatever goes wrong concerns this array alone."""
     try:
-        return Outcome(host(assignment, stopping))
+        return TaskResult(host(assignment, stopping))
     except GemmedError as error:
-        return Outcome(str(error), failed=True)
+        return TaskResult(str(error), failed=True)
     except Exception as error:
-        return Outcome(f"{type(error).__name__}: {error}", failed=True)
+        return TaskResult(f"{type(error).__name__}: {error}", failed=True)

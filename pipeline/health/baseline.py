@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.events import Mask, Numbers
 from pipeline.health import cross_sensor_checks as together_checks
-from pipeline.health.cross_sensor_checks import Usual as UsualRelations
+from pipeline.health.cross_sensor_checks import ArrivalBaseline as UsualRelations
 from pipeline.health.measures import BANDS_HZ, Measures
 
 _LEAST_SECONDS = 5
@@ -21,7 +21,7 @@ _MOST_WINDOWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Usual:
+class Baseline:
     """Learned from many seconds of mostly healthy sensors; a NaN stands for a sensor nobody knows."""
 
     floor_db: Numbers  # (sensors, bands)
@@ -29,7 +29,7 @@ class Usual:
     relations: UsualRelations | None = None
 
     @classmethod
-    def nothing(cls, n_sensors: int) -> Usual:
+    def nothing(cls, n_sensors: int) -> Baseline:
         """Before anything was heard: no sensor is known, and all are taken to be alike."""
         shape = n_sensors, len(BANDS_HZ)
         return cls(np.full(shape, np.nan), np.zeros(shape))
@@ -42,14 +42,14 @@ class Usual:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Usual:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Baseline:
         relations = None
         if "arrival_seconds" in arrays:
             relations = UsualRelations(arrays["arrival_seconds"], float(arrays["radius_seconds"][0]))
         return cls(arrays["floor_db"], arrays["offset_db"], relations)
 
 
-def learn_usual(seconds: Sequence[Measures]) -> Usual | None:
+def learn_usual(seconds: Sequence[Measures]) -> Baseline | None:
     """Medians over all seconds, which failures of less than half of the time do not move; None if there are few."""
     if len(seconds) < _LEAST_SECONDS:
         return None
@@ -57,7 +57,7 @@ def learn_usual(seconds: Sequence[Measures]) -> Usual | None:
     own, offsets = _alike(floors)
     relations = [one.relations for one in seconds if one.relations is not None]
     every = -(-len(relations) // _MOST_WINDOWS) or 1
-    return Usual(
+    return Baseline(
         floor_db=own,
         offset_db=offsets,
         relations=together_checks.usual(relations[::every]) if relations else None,
@@ -94,8 +94,8 @@ class RunningUsual:
 
     remembers = ("_n_seconds", "_begun", "_day", "_settled")
 
-    def __init__(self, given: Usual | None, n_sensors: int) -> None:
-        self.current = given or Usual.nothing(n_sensors)
+    def __init__(self, given: Baseline | None, n_sensors: int) -> None:
+        self.current = given or Baseline.nothing(n_sensors)
         self._given = given
         self._part = np.full((_PART_SECONDS, *self.current.floor_db.shape), np.nan)
         self._day = np.full((_PARTS, *self.current.floor_db.shape), np.nan)
@@ -124,7 +124,7 @@ class RunningUsual:
 
     @_settled.setter
     def _settled(self, levels: tuple[Numbers, Numbers]) -> None:
-        self.current = Usual(*levels, self.current.relations)
+        self.current = Baseline(*levels, self.current.relations)
 
     @property
     def _begun(self) -> Numbers:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.core.events import Evidence, Mask, Numbers
 from pipeline.core.sensor_state import Cause
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.health.measures import COLUMNS, FLOORS, LOW, MANY_VALUES, MIDDLE, Measures
 
 LONGEST_SECONDS = 10
@@ -27,7 +27,7 @@ LONGEST_SECONDS = 10
 class Recent:
     """The last seconds, the newest last, as one table, and what is usual: what checks look at."""
 
-    def __init__(self, seconds: Sequence[Measures], usual: Usual) -> None:
+    def __init__(self, seconds: Sequence[Measures], usual: Baseline) -> None:
         self.seconds, self.usual = seconds, usual
         self.waiting = [one.waited_seconds > 0 for one in seconds]
         self.table = np.array([one.table for one in seconds])  # (seconds, columns, sensors)

@@ -78,7 +78,7 @@ def forget(window: Relations) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Usual:
+class ArrivalBaseline:
     """When the sensors of an array hear something, for sounds from where they usually come."""
 
     arrival_seconds: Floats
@@ -116,7 +116,7 @@ class _Sounds:
         return float(self.seconds[-1] - self.seconds[0]) if len(self) else 0.0
 
 
-def usual(windows: Iterable[Relations]) -> Usual:
+def usual(windows: Iterable[Relations]) -> ArrivalBaseline:
     """Learn it from windows in most of which most sensors are well."""
     kept: list[Floats] = []
     every, n_seen, n_sensors = 1, 0, 0
@@ -130,15 +130,17 @@ def usual(windows: Iterable[Relations]) -> Usual:
                 kept, every = kept[::2], 2 * every
     rows = np.array(kept, np.float32).reshape(len(kept), n_sensors)
     if not len(rows):
-        return Usual(rows, 0.0)
+        return ArrivalBaseline(rows, 0.0)
     radius = _NEAR * float(np.median(np.nanstd(rows, axis=1)))
     neighbours = (_distances(rows, rows) < radius).sum(axis=1) - 1
     common = rows[neighbours >= max(_NEIGHBOURS, _LEAST_SHARE * len(rows))]
-    return Usual(common[:: 1 + len(common) // (MOST_REFERENCES + 1)], radius)
+    return ArrivalBaseline(common[:: 1 + len(common) // (MOST_REFERENCES + 1)], radius)
 
 
 def causes(
-    history: Sequence[Relations], known: Usual | None = None, standing: Mapping[str, Collection[int]] | None = None
+    history: Sequence[Relations],
+    known: ArrivalBaseline | None = None,
+    standing: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, Found]:
     """All checks, where one does not explain what another one found: evidence by cause and sensor.
 
@@ -162,7 +164,7 @@ def causes(
     return found
 
 
-def crosstalk(history: Sequence[Relations], known: Usual | None = None) -> Found:
+def crosstalk(history: Sequence[Relations], known: ArrivalBaseline | None = None) -> Found:
     """Two sensors hear the same at once, even in quiet: the one that fits the others worse is the victim."""
     found: Found = {}
     if len(history) < _LEAK_WINDOWS:
@@ -247,7 +249,7 @@ def _witnessed(window: Relations) -> _Witnessed | None:
     return _Witnessed(witnessed.sum(axis=0), (witnessed & heard).sum(axis=0), by_all.sum(axis=0))
 
 
-def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int] = ()) -> Found:
+def swapped(history: Sequence[Relations], known: ArrivalBaseline, standing: Collection[int] = ()) -> Found:
     """Sounds come from nowhere usual, unless two sensors change places.
 
     An array that looks the same when turned leaves two pairs to choose from. Then the walker tells: corrected, his
@@ -277,7 +279,7 @@ def swapped(history: Sequence[Relations], known: Usual, standing: Collection[int
     return {a: {"with_sensor": b, **evidence}, b: {"with_sensor": a, **evidence}}
 
 
-def rate_error(history: Sequence[Relations], known: Usual | None = None) -> Found:
+def rate_error(history: Sequence[Relations], known: ArrivalBaseline | None = None) -> Found:
     """The sound of a sensor is stretched, or it comes later and later than the others let expect."""
     return _stretched(history[-_STRETCH_WINDOWS:]) or (_later_and_later(history, known) if known else {})
 
@@ -301,7 +303,7 @@ def _tells_stretch(window: Relations) -> bool:
     return bool(np.isfinite(window.stretch).any())
 
 
-def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
+def _later_and_later(history: Sequence[Relations], known: ArrivalBaseline) -> Found:
     if len(known.arrival_seconds) < _NEIGHBOURS:
         return {}
     longest = history[-_RATE_WINDOWS[-1] :]
@@ -314,7 +316,7 @@ def _later_and_later(history: Sequence[Relations], known: Usual) -> Found:
     return {}
 
 
-def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: Usual) -> Found:
+def _drifting(windows: Sequence[Relations], sounds: _Sounds, known: ArrivalBaseline) -> Found:
     """The sensor that is most blurred, if its lateness grows along a line and nothing else explains it."""
     blur = sounds.blur.mean(axis=0)
     sensor, radius = int(np.argmax(blur)), known.radius_seconds
@@ -357,7 +359,7 @@ def _median(values: Numbers) -> float:
 
 
 @_once_a_window
-def _lateness(window: Relations, sensor: int, known: Usual) -> Numbers:
+def _lateness(window: Relations, sensor: int, known: ArrivalBaseline) -> Numbers:
     """(2, sounds) how late a sensor hears what the others hear from a usual place, NaN if they do not; how far off."""
     rows = _sounds_of(window).arrival_seconds
     references = known.arrival_seconds[np.isfinite(known.arrival_seconds[:, sensor])]
@@ -374,7 +376,7 @@ def _lateness(window: Relations, sensor: int, known: Usual) -> Numbers:
     return np.array([late, miss])
 
 
-def _exchange_explains(rows: Floats, known: Usual) -> bool:
+def _exchange_explains(rows: Floats, known: ArrivalBaseline) -> bool:
     if rows.shape[1] > ALL_PAIRS_UP_TO:
         return False
     pairs = combinations(range(rows.shape[1]), 2)
@@ -382,7 +384,7 @@ def _exchange_explains(rows: Floats, known: Usual) -> bool:
     return nearest < 1.5 * known.radius_seconds
 
 
-def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: Usual) -> dict[tuple[int, int], float]:
+def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: ArrivalBaseline) -> dict[tuple[int, int], float]:
     """By how much, on a logarithmic scale, sounds come closer to usual places if two sensors are exchanged."""
     improvements = {}
     for pair in combinations(range(sounds.arrival_seconds.shape[1]), 2):
@@ -392,7 +394,7 @@ def _improvements(sounds: _Sounds, now: Numbers, recent: Mask, known: Usual) -> 
 
 
 def _consistent(
-    pairs: Sequence[tuple[int, int]], sounds: _Sounds, now: Numbers, known: Usual
+    pairs: Sequence[tuple[int, int]], sounds: _Sounds, now: Numbers, known: ArrivalBaseline
 ) -> tuple[int, int] | None:
     """The pair whose exchange lets the walker go on straight; the only one if nothing is known of before."""
     bends = {}
@@ -445,7 +447,7 @@ def _middle(ordered: Floats) -> Floats:
     return np.asarray(ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2)
 
 
-def _misfit(leaking: Sequence[Relations], a: int, b: int, known: Usual | None) -> float:
+def _misfit(leaking: Sequence[Relations], a: int, b: int, known: ArrivalBaseline | None) -> float:
     """How much better, on a logarithmic scale, the array does without a than without b."""
     rows = np.concatenate([window.arrival_seconds[_clearest(window)] for window in leaking])
     if known is None or len(known.arrival_seconds) < _NEIGHBOURS or not len(rows):
@@ -583,16 +585,16 @@ def _known(arrivals: Floats) -> tuple[Numbers, Numbers]:
     return np.where(heard, arrivals, 0).astype(np.float64), heard.astype(np.float64)
 
 
-def _nearness(rows: Floats, known: Usual) -> Numbers:
+def _nearness(rows: Floats, known: ArrivalBaseline) -> Numbers:
     """How far each sound is from where some usual ones come from."""
     return np.partition(_differences(rows, known.factors), _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1]
 
 
 @_once_a_window
-def _nearness_of(window: Relations, known: Usual) -> Numbers:
+def _nearness_of(window: Relations, known: ArrivalBaseline) -> Numbers:
     return _nearness(_sounds_of(window).arrival_seconds, known)
 
 
-def _bounded(distances: Numbers, known: Usual) -> Numbers:
+def _bounded(distances: Numbers, known: ArrivalBaseline) -> Numbers:
     """Closer than near is as good as near, and further than far as bad as far."""
     return np.clip(distances, known.radius_seconds / 2, 5 * known.radius_seconds)

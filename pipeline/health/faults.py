@@ -13,7 +13,7 @@ from pipeline.core.checkpoint import value
 from pipeline.core.events import Evidence, FaultClosed, FaultOpened, Mask, Numbers
 from pipeline.core.sensor_state import Cause
 from pipeline.health import cross_sensor_checks as together_checks
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.health.checks import LONGEST_SECONDS, Check, Limits, Recent
 from pipeline.health.measures import Measures
 
@@ -52,7 +52,7 @@ class Faults:
     def causes(self, sensor: int) -> set[Cause]:
         return set(self._open[sensor])
 
-    def update(self, seconds: Sequence[Measures], usual: Usual) -> list[FaultOpened | FaultClosed]:
+    def update(self, seconds: Sequence[Measures], usual: Baseline) -> list[FaultOpened | FaultClosed]:
         """Look at the newest second; what opened and what closed."""
         self._watches.look(Recent(seconds, usual))
         self._spoilt.append(self._watches.blinded)
@@ -65,7 +65,7 @@ class Faults:
             changes += self._changes(sensor, seconds[-1].stop)
         return changes
 
-    def _compare(self, seconds: Sequence[Measures], usual: Usual) -> None:
+    def _compare(self, seconds: Sequence[Measures], usual: Baseline) -> None:
         """Hear what the sensors say of each other, in the seconds without a break."""
         windows = [one for one in takewhile(bool, (one.relations for one in reversed(seconds))) if one][::-1]
         if not windows:

@@ -14,7 +14,7 @@ from pipeline.core.events import Block, RecordingStarted
 from pipeline.core.framing import Grid
 from pipeline.core.protocols import Stage
 from pipeline.core.segment_views import TWO_VIEWS, Summary
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.learners.array_presence import (
     LEAST_EVIDENCE,
     PROVISIONAL,
@@ -27,23 +27,23 @@ from pipeline.learners.array_presence import (
 from pipeline.model.archive import identity_in
 from pipeline.model.model import Model
 from pipeline.stages import (
+    AnomalyAlarms,
     Background,
     Chain,
     Classification,
-    Doubting,
     Fingerprint,
     Fusion,
-    Health,
-    Inspection,
-    Masking,
-    Measuring,
+    LabelAudit,
+    Measure,
     Mfcc,
-    Pacing,
+    OperatorMask,
     Passages,
+    PhysicalFaults,
     Presence,
     Projection,
+    SampleRate,
     Screening,
-    Suspicion,
+    SensorStates,
     Viewing,
     Windowing,
 )
@@ -80,17 +80,19 @@ def listening(grid: Grid, settings: dict[str, Any]) -> list[Stage]:
 
 
 def hearing(
-    grid: Grid, settings: dict[str, Any], choices: Choices, n_sensors: int, usual: Usual | None = None
+    grid: Grid, settings: dict[str, Any], choices: Choices, n_sensors: int, usual: Baseline | None = None
 ) -> list[Stage]:
     """From blocks to views, and what physics says of the sensors; nothing that was learned from labels."""
-    masking = Masking([sensor - 1 for sensor in choices.masked], n_sensors)
-    physics: list[Stage] = [Measuring(grid.rate_hz), Inspection(usual), Pacing(grid.rate_hz)] if choices.health else []
+    masking = OperatorMask([sensor - 1 for sensor in choices.masked], n_sensors)
+    physics: list[Stage] = (
+        [Measure(grid.rate_hz), PhysicalFaults(usual), SampleRate(grid.rate_hz)] if choices.health else []
+    )
     return [masking, Fingerprint(), *physics, *listening(grid, settings)]
 
 
 def screening(model: Model, choices: Choices) -> list[Stage]:
     """From views to p-values, and what they say of the sensors."""
-    suspicion = Suspicion(
+    suspicion = AnomalyAlarms(
         model.grid,
         alpha=choices.alpha,
         alarms_per_day=choices.alarms_per_day,
@@ -107,7 +109,7 @@ def screening(model: Model, choices: Choices) -> list[Stage]:
 
 def states(rate_hz: int, choices: Choices) -> list[Stage]:
     """The state of each sensor, from all that is known of it."""
-    return [Health(rate_hz)] if choices.health else []
+    return [SensorStates(rate_hz)] if choices.health else []
 
 
 def voting(model: Model, choices: Choices) -> list[Stage]:
@@ -166,7 +168,7 @@ def whole_chain(model: Model, choices: Choices) -> Chain:
         *hearing(model.grid, model.settings, choices, model.n_sensors, model.usual),
         *deciding(model, choices),
         *passing(model, choices),
-        Doubting(model.classes),
+        LabelAudit(model.classes),
     )
 
 

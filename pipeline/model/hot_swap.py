@@ -26,7 +26,7 @@ from pipeline.core.sensor_state import Cause
 from pipeline.model.build import deciding, hearing, hearing_settings, passing, screening, states, voting
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow
-from pipeline.stages import Chain, Doubting, Passages
+from pipeline.stages import Chain, LabelAudit, Passages
 
 _LEARNED = {Cause.ANOMALOUS, Cause.DRIFT, Cause.CONTAMINATED}
 """Faults that a model sees: another model looks for itself."""
@@ -41,7 +41,7 @@ class Comparison(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class ArrayInput:
     """How the array is heard, with or without a model; models that can replace each other hear alike."""
 
     grid: Grid
@@ -49,11 +49,11 @@ class Hearing:
     n_sensors: int
 
     @classmethod
-    def of(cls, model: Model) -> Hearing:
+    def of(cls, model: Model) -> ArrayInput:
         return cls(model.grid, model.settings, model.n_sensors)
 
     @classmethod
-    def usual(cls, rate_hz: int, n_sensors: int) -> Hearing:
+    def usual(cls, rate_hz: int, n_sensors: int) -> ArrayInput:
         """As the first model of this array will hear."""
         grid = Grid(rate_hz=rate_hz)
         return cls(grid, hearing_settings(grid), n_sensors)
@@ -97,7 +97,7 @@ class Switching:
     )  # fmt: skip
 
     def __init__(
-        self, hearing: Hearing, choices: Choices, model: Model | None, *, load: Callable[[str], Model]
+        self, hearing: ArrayInput, choices: Choices, model: Model | None, *, load: Callable[[str], Model]
     ) -> None:
         self.hearing, self.choices, self.model = hearing, choices, model
         self._load = load
@@ -119,7 +119,7 @@ class Switching:
         """Let a model decide; the end of an open passage if it finds none."""
         self.model, self._decided_by = model, _name_of(model)
         screens = Chain(*screening(model, self.choices)) if model else Chain()
-        votes = Chain(*voting(model, self.choices), Doubting(model.classes)) if model else Chain()
+        votes = Chain(*voting(model, self.choices), LabelAudit(model.classes)) if model else Chain()
         for fact in self._known.facts():
             screens.push(fact)
             votes.push(fact)
@@ -165,7 +165,7 @@ class Switching:
 
     def _change(self, change: ModelChanged) -> list[object]:
         model = self._load(change.model) if change.model else None
-        if model is not None and Hearing.of(model) != self.hearing:
+        if model is not None and ArrayInput.of(model) != self.hearing:
             raise ModelError(
                 f"model {change.model} hears with other settings than the one before; it can decide from the next "
                 "recording on"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.errors import ModelError, SettingsError
 from pipeline.core.framing import Grid
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.health.cross_sensor_checks import MOST_REFERENCES
 from pipeline.health.measures import BANDS_HZ
 from pipeline.learners.array_components import ArrayComponents
@@ -60,7 +60,7 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TrainingMemory:
     """The training segments, in the order of the screen's reference, and how far each was believed."""
 
     recording: NDArray[np.int64]  # (segments,): place in the list of recordings
@@ -111,10 +111,10 @@ class Model:
     machines: tuple[Machine | None, ...]
     votes: WeightedVotes
     combined: CombinedFeatures | None
-    memory: Memory
+    memory: TrainingMemory
     notes: dict[str, Any]
     held_out: HeldOut | None = None
-    usual: Usual | None = None
+    usual: Baseline | None = None
     presence: ArrayPresence | None = None
     """None if there was no background to learn from."""
     identity: str = ""
@@ -196,7 +196,7 @@ class Model:
         arrays: Arrays = {}
         for name in parts:
             arrays |= _prefixed(name, getattr(self, name).as_arrays())
-        arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in Memory.__slots__})
+        arrays |= _prefixed("memory", {name: getattr(self.memory, name) for name in TrainingMemory.__slots__})
         if self.held_out is not None:
             arrays |= _prefixed("held_out", {name: getattr(self.held_out, name) for name in HeldOut.__slots__})
         if self.usual is not None:
@@ -234,10 +234,10 @@ class Model:
                 machines=tuple(_machine(f"machine{s + 1}", arrays, n_classes) for s in range(n_sensors)),
                 votes=WeightedVotes(metadata["dependence"]),
                 combined=_combined(arrays, n_classes),
-                memory=Memory(**_part("memory", arrays)),
+                memory=TrainingMemory(**_part("memory", arrays)),
                 notes=metadata["notes"],
                 held_out=HeldOut(**held_out) if (held_out := _part("held_out", arrays)) else None,
-                usual=Usual.from_arrays(usual) if (usual := _part("usual", arrays)) else None,
+                usual=Baseline.from_arrays(usual) if (usual := _part("usual", arrays)) else None,
                 presence=ArrayPresence.from_arrays(found) if (found := _part("presence", arrays)) else None,
                 identity=archive.identity,
             )

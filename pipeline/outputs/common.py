@@ -8,10 +8,10 @@ from typing import Any
 
 from pipeline.core.errors import LinkError
 from pipeline.outputs.clip_links import Links
-from pipeline.storage.journal import Stored
+from pipeline.storage.journal import StoredEvent
 
 
-def outward(event: Stored, links: Links | None = None) -> dict[str, Any]:
+def outward(event: StoredEvent, links: Links | None = None) -> dict[str, Any]:
     """Return an event as others get it: without settings, with links that start to expire now."""
     body = {name: value for name, value in event.as_dict().items() if name != "settings"}
     if links is not None and event.type == "notification" and event.body["about"] == "passage":

@@ -24,8 +24,8 @@ from pipeline.core.errors import LinkError
 from pipeline.core.sensor_state import State
 from pipeline.outputs.clip_links import Links
 from pipeline.outputs.common import outward, read_secret, reason_of
-from pipeline.storage.journal import Stored
-from pipeline.storage.outbox import Refused
+from pipeline.storage.journal import StoredEvent
+from pipeline.storage.outbox import EventRefused
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
@@ -57,7 +57,7 @@ _DECISION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class MqttBroker:
     """Where it is, and who we are there."""
 
     address: str
@@ -65,7 +65,7 @@ class Broker:
     password_file: Path | None = None
     ca_file: Path | None = None
 
-    def session(self, client_id: str, *, will: tuple[str, str] | None = None) -> Session:
+    def session(self, client_id: str, *, will: tuple[str, str] | None = None) -> MqttSession:
         """Connected and accepted."""
         client = _client(client_id)
         if self.user is not None:
@@ -79,7 +79,7 @@ class Broker:
         if parts.scheme == "mqtts":
             client.tls_set_context(self._trusted())
         port = parts.port or (8883 if parts.scheme == "mqtts" else 1883)
-        return Session(client, self.address, parts.hostname or "", port)
+        return MqttSession(client, self.address, parts.hostname or "", port)
 
     def _trusted(self) -> ssl.SSLContext:
         try:
@@ -101,7 +101,7 @@ def _client(client_id: str) -> Client:
     )
 
 
-class Session:
+class MqttSession:
     """One connection from its beginning to its end; a lost one is not taken up again. There is no thread in it."""
 
     def __init__(self, client: Client, address: str, host: str, port: int) -> None:
@@ -222,7 +222,7 @@ class MqttTarget:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: MqttBroker,
         *,
         name: str,
         n_sensors: int,
@@ -237,7 +237,7 @@ class MqttTarget:
         self._broker, self._name, self._n_sensors = broker, name, n_sensors
         self._stale_seconds = stale_seconds
         self._prefix, self._home_assistant = discovery_prefix, home_assistant
-        self._session: Session | None = None
+        self._session: MqttSession | None = None
         self._view: View | None = None
         self._kept: dict[str, tuple[Any, float]] = {}
 
@@ -254,22 +254,22 @@ class MqttTarget:
         self._discover()
         self._refresh()
 
-    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+    def send(self, events: Sequence[StoredEvent]) -> Iterator[int]:
         assert self._session is not None
         self._refresh()
-        sent: deque[tuple[Stored, int]] = deque()
+        sent: deque[tuple[StoredEvent, int]] = deque()
         for event in events:
             topic, payload = self._topic(_subtopic(event)), _json(self._body(event))
             if len(payload) > self._session.most_bytes:
                 # Whoever refuses an event must have all those before it.
                 yield from self._acknowledged(sent, all_of_them=True)
                 told = f"{self._broker.address} takes no {len(payload)} bytes"
-                raise Refused(f"{told}; raise the limit of the broker", event=event.id, tries=1)
+                raise EventRefused(f"{told}; raise the limit of the broker", event=event.id, tries=1)
             sent.append((event, self._session.publish(topic, payload)))
             yield from self._acknowledged(sent)
         yield from self._acknowledged(sent, all_of_them=True)
 
-    def _body(self, event: Stored) -> dict[str, Any]:
+    def _body(self, event: StoredEvent) -> dict[str, Any]:
         body = outward(event, self._links)
         if event.type not in _PASSAGE_EVENTS:
             return body
@@ -280,7 +280,7 @@ class MqttTarget:
             "event": "update" if going_on else _PASSAGE_EVENTS[event.type], "passage": passage, "part": part
         }  # fmt: skip
 
-    def _acknowledged(self, sent: deque[tuple[Stored, int]], *, all_of_them: bool = False) -> Iterator[int]:
+    def _acknowledged(self, sent: deque[tuple[StoredEvent, int]], *, all_of_them: bool = False) -> Iterator[int]:
         """From the first on, as far as answers are there, or waiting for them."""
         assert self._session is not None
         while sent and (all_of_them or self._session.is_answered(sent[0][1])):
@@ -288,7 +288,7 @@ class MqttTarget:
             reason = self._session.answer(mid)
             if reason.is_failure:
                 told = f"{self._broker.address} answers {reason} to {self._topic(_subtopic(event))}"
-                raise Refused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
+                raise EventRefused(f"{told}; check the rights of mqtt.user", event=event.id, tries=_TRIES)
             yield event.id
 
     def idle(self, seconds: float) -> None:
@@ -466,7 +466,7 @@ def _decision_entities(state_topic: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _subtopic(event: Stored) -> str:
+def _subtopic(event: StoredEvent) -> str:
     if event.type in _PASSAGE_EVENTS:
         return "passage"
     return "notification" if event.type == "notification" else f"event/{event.type}"

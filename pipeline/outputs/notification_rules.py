@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pipeline.core.passages import NO_LABEL, PassageRow
 
 
-class Refusal(StrEnum):
+class Suppression(StrEnum):
     """Why a passage is not notified."""
 
     LABEL = "label"
@@ -48,21 +48,21 @@ class Rules:
         """Return a time as clocks at the array show it."""
         return moment.astimezone(self.zone)
 
-    def refusal(self, passage: PassageRow, notified: datetime | None) -> Refusal | None:
+    def refusal(self, passage: PassageRow, notified: datetime | None) -> Suppression | None:
         """Return why a passage that has ended is not notified, None if it is.
 
         `notified` is the end of the last passage with the same label that people were notified of.
         """
         if self.labels is not None and (passage.label or NO_LABEL) not in self.labels:
-            return Refusal.LABEL
+            return Suppression.LABEL
         if (passage.probability or 0.0) < self.least_probability:
-            return Refusal.PROBABILITY
+            return Suppression.PROBABILITY
         end = passage.end_time
         assert end is not None
         if self.quiet_hours is not None and self.local(end).time() in self.quiet_hours:
-            return Refusal.QUIET_HOURS
+            return Suppression.QUIET_HOURS
         if notified is not None and timedelta() <= end - notified < timedelta(seconds=self.cool_down_seconds):
-            return Refusal.COOL_DOWN
+            return Suppression.COOL_DOWN
         return None
 
 

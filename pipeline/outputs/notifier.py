@@ -23,7 +23,7 @@ from pipeline.outputs.notification_rules import QuietHours, Rules, day_before, s
 from pipeline.outputs.notification_text import SensorFault, SummaryFacts, Wording
 from pipeline.storage.cursors import place_change, stored_place
 from pipeline.storage.journal import Change, Journal, Row, utc
-from pipeline.storage.passage_history import History
+from pipeline.storage.passage_history import PassageHistory
 from pipeline.storage.passage_table import newest_passage, stored_passages, whole_passage
 from pipeline.storage.stored_events import (
     changes_of_state,
@@ -54,7 +54,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class JournalCursor:
     """How far the journal was processed.
 
     Every passage event up to `event` is settled, and every summary up to the time `summaries_until` of the sound.
@@ -64,7 +64,7 @@ class Cursor:
     summaries_until: datetime | None = None
 
     @classmethod
-    def read(cls, journal: Journal) -> Cursor | None:
+    def read(cls, journal: Journal) -> JournalCursor | None:
         place = stored_place(journal, _CURSOR)
         if place is None:
             return None
@@ -108,11 +108,11 @@ class Notifying:
         self._waiting: dict[int, str] = {}
         """Passages that are not settled, by the id of the event that ended them, or of their start."""
         self._today: _Today | None = None
-        self._cursor = Cursor.read(store.journal) or self._first_cursor()
+        self._cursor = JournalCursor.read(store.journal) or self._first_cursor()
         self._take_up()
 
-    def _first_cursor(self) -> Cursor:
-        cursor = Cursor(self._store.journal.last_id)
+    def _first_cursor(self) -> JournalCursor:
+        cursor = JournalCursor(self._store.journal.last_id)
         self._store.change(cursor.change)
         return cursor
 
@@ -164,12 +164,12 @@ class Notifying:
         if self._is_notified(row) or self._is_refused(row):
             return self._move(number)
         assert row.end_time is not None
-        self._cursor = Cursor(number, self._cursor.summaries_until)
+        self._cursor = JournalCursor(number, self._cursor.summaries_until)
         self._store.add(self.wording.passage(row), row.end_time, self._cursor.change)
         return True
 
     def _move(self, number: int) -> bool:
-        self._cursor = Cursor(number, self._cursor.summaries_until)
+        self._cursor = JournalCursor(number, self._cursor.summaries_until)
         self._store.change(self._cursor.change)
         return True
 
@@ -193,19 +193,19 @@ class Notifying:
         if rules.summary_at is None or cursor.summaries_until is None:
             until = None if rules.summary_at is None else now
             if until != cursor.summaries_until:
-                self._cursor = Cursor(cursor.event, until)
+                self._cursor = JournalCursor(cursor.event, until)
                 self._store.change(self._cursor.change)
             return
         due = summary_due(rules, cursor.summaries_until, now)
         if due is None or self._waiting or (now - due).total_seconds() < _SETTLE_SECONDS:
             return
-        self._cursor = Cursor(cursor.event, due)
+        self._cursor = JournalCursor(cursor.event, due)
         body = self.wording.summary(self._facts(summed_up_until(self._store.journal) or day_before(rules, due), due))
         self._store.add(body, due, self._cursor.change)
 
     def _facts(self, since: datetime, until: datetime) -> SummaryFacts:
         journal = self._store.journal
-        history = History(journal, running=self._run, least_confidence=self.least_confidence)
+        history = PassageHistory(journal, running=self._run, least_confidence=self.least_confidence)
         found = [one for one in history.briefs if since < one.start <= until and not is_nobody(one.known_as)]
         notified = notified_since(journal, since)
         return SummaryFacts(

@@ -12,7 +12,7 @@ from pipeline.config.schema import Settings
 from pipeline.core.errors import StorageError
 from pipeline.core.events import Notice, NoticeKind
 from pipeline.outputs.clip_links import Links
-from pipeline.outputs.mqtt import Broker, MqttTarget, View
+from pipeline.outputs.mqtt import MqttBroker, MqttTarget, View
 from pipeline.outputs.services import MessageTarget, ServiceAddress
 from pipeline.outputs.targets import links_of, routes, services_of, shows_decisions
 from pipeline.outputs.webhook import Receiver, WebhookTarget
@@ -28,10 +28,10 @@ _LAST_WORDS_SECONDS = 3.0
 _STALE_SECONDS = 30.0
 
 
-def broker_of(settings: Settings) -> Broker:
+def broker_of(settings: Settings) -> MqttBroker:
     mqtt = settings.mqtt
     assert mqtt.address is not None
-    return Broker(mqtt.address, mqtt.user, mqtt.password_file, mqtt.ca_file)
+    return MqttBroker(mqtt.address, mqtt.user, mqtt.password_file, mqtt.ca_file)
 
 
 def receiver_of(settings: Settings) -> Receiver:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pipeline.core.errors import LinkError, UsageError
 from pipeline.outputs.clip_links import Links
 from pipeline.outputs.notification_text import concerns_people, problem_text
-from pipeline.storage.journal import Stored
+from pipeline.storage.journal import StoredEvent
 
 if TYPE_CHECKING:
     from apprise import NotifyBase, NotifyLogEntry
@@ -128,13 +128,13 @@ class MessageTarget:
     def connect(self) -> None:
         self._service = opened(self._address)
 
-    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+    def send(self, events: Sequence[StoredEvent]) -> Iterator[int]:
         for event in events:
             if concerns_people(event.body):
                 self._send(event)
             yield event.id
 
-    def _send(self, event: Stored) -> None:
+    def _send(self, event: StoredEvent) -> None:
         from apprise import Apprise, NotifyFormat
 
         assert self._service is not None

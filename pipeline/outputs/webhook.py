@@ -20,8 +20,8 @@ from pipeline import __version__
 from pipeline.core.errors import LinkError
 from pipeline.outputs.clip_links import Links
 from pipeline.outputs.common import outward, read_secret, reason_of
-from pipeline.storage.journal import Stored
-from pipeline.storage.outbox import Refused
+from pipeline.storage.journal import StoredEvent
+from pipeline.storage.outbox import EventRefused
 
 _LATER = {408, 425, 429}
 _ABOUT_THE_EVENT = {400, 409, 413, 415, 422}
@@ -87,7 +87,7 @@ class WebhookTarget:
     def connect(self) -> None:
         self._connection, self._used = self._receiver.open(), False
 
-    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+    def send(self, events: Sequence[StoredEvent]) -> Iterator[int]:
         for event in events:
             body = json.dumps(outward(event, self._links), separators=(",", ":"), allow_nan=False).encode()
             self._judge(event, *self._answer(body, self._headers(event, body)))
@@ -101,7 +101,7 @@ class WebhookTarget:
             self._connection.close()
             self._connection = None
 
-    def _headers(self, event: Stored, body: bytes) -> dict[str, str]:
+    def _headers(self, event: StoredEvent, body: bytes) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"gemmed/{__version__}",
@@ -141,7 +141,7 @@ class WebhookTarget:
     def _unanswered(self, error: Exception) -> LinkError:
         return LinkError(f"{self._receiver.told} does not answer: {reason_of(error)}; check the receiver")
 
-    def _judge(self, event: Stored, status: int, answer: HTTPResponse) -> None:
+    def _judge(self, event: StoredEvent, status: int, answer: HTTPResponse) -> None:
         if 200 <= status < 300:
             return
         told = f"{self._receiver.told} answers {status} {answer.reason}".rstrip()
@@ -150,7 +150,7 @@ class WebhookTarget:
         if status in _LATER or not 400 <= status < 500:
             raise LinkError(f"{told}; check the receiver", retry_after_seconds=_retry_after(answer))
         tries = _FEW_TRIES if status in _ABOUT_THE_EVENT else _MANY_TRIES
-        raise Refused(f"{told}; check webhook.url and what the receiver accepts", event=event.id, tries=tries)
+        raise EventRefused(f"{told}; check webhook.url and what the receiver accepts", event=event.id, tries=tries)
 
 
 def _retry_after(answer: HTTPResponse) -> float:

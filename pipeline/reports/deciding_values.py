@@ -29,7 +29,7 @@ _RHYTHMS = {(1.0, 3.0): "rhythm", (3.0, 6.0): "fast rhythm", (6.0, 12.0): "fluct
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class DecidingValue:
     """One value of a sensor's summary, what is typical of it, and its share of the sensor's log-odds."""
 
     name: str
@@ -52,7 +52,7 @@ def has_summary(model: Model) -> bool:
 class SensorReasons:
     """What the classifier of one sensor for two classes goes by: single values, groups of values, and its log-odds."""
 
-    values: list[Reason]
+    values: list[DecidingValue]
     """Values with the largest shares, largest first."""
     groups: dict[str, float]
     """Shares of all means, all deviations and all modulations in each band."""
@@ -112,12 +112,12 @@ def _largest(
     shares: Numbers,
     n: int,
     pair: tuple[int, int],
-) -> list[Reason]:
+) -> list[DecidingValue]:
     order = np.argsort(-np.abs(shares), kind="stable")[:n]
     units = [_unit(part, model.settings["n_mels"]) for part in parts]
     typical = model.typical[:, sensor] * [factor for _, factor in units]
     return [
-        Reason(
+        DecidingValue(
             name=in_words(parts[place]),
             unit=units[place][0],
             value=float(values[place]) * units[place][1],

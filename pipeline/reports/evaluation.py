@@ -24,7 +24,7 @@ _FAULTY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class LabeledDecisions:
     """Decisions beside their labels, and the format they were made in."""
 
     judged: tuple[Judged, ...]
@@ -40,7 +40,7 @@ class Evidence:
     """Recordings that were trained on, and cannot say anything."""
 
 
-def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evidence:
+def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> LabeledDecisions:
     """Decisions of a replay beside the labels; recordings that were trained on never judge the model they made."""
     header, by_recording, finished = _sorted(events)
     if model is not None and header["model"] != model.identity:
@@ -69,7 +69,7 @@ def collect(events: Iterable[Event], labels: Labels, model: Model | None) -> Evi
     if not judged:
         raise UsageError(_nothing(left_out, len(by_recording), len(finished)))
     segment = next(e["stop_sample"] - e["start_sample"] for rows in by_recording.values() for e in rows)
-    return Evidence(
+    return LabeledDecisions(
         tuple(judged), tuple(unlabelled), classes, header["alpha"], header["rate_hz"], segment,
         tuple(held_out), tuple(left_out),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def _log_odds(second: float | None, probabilities: dict[str, float] | None, clas
     return fused_log_odds(second, None if probabilities is None else [probabilities[name] for name in classes])
 
 
-def evaluation(evidence: Evidence, truth: Truth | None) -> dict[str, Any]:
+def evaluation(evidence: LabeledDecisions, truth: Truth | None) -> dict[str, Any]:
     """Everything, ready for JSON."""
     told = summary(evidence.judged, evidence.classes)
     told["by_class"] = by_class(evidence.judged, evidence.classes)
@@ -162,7 +162,7 @@ class _Look:
     fault: str
 
 
-def anomalies(evidence: Evidence, truth: Truth) -> dict[str, Any]:
+def anomalies(evidence: LabeledDecisions, truth: Truth) -> dict[str, Any]:
     """How well the screen tells failing sensors from sound ones."""
     n_sensors = len(evidence.judged[0].p_values)
     truth.check({recording_of(one.recording) for one in (*evidence.judged, *evidence.unlabelled)}, n_sensors)
@@ -183,7 +183,7 @@ def anomalies(evidence: Evidence, truth: Truth) -> dict[str, Any]:
     }
 
 
-def _looks(evidence: Evidence, truth: Truth) -> Iterable[_Look]:
+def _looks(evidence: LabeledDecisions, truth: Truth) -> Iterable[_Look]:
     for one in (*evidence.judged, *evidence.unlabelled):
         span = one.start_sample / evidence.rate_hz, (one.start_sample + evidence.segment) / evidence.rate_hz
         for sensor, p_value in enumerate(one.p_values, start=1):

@@ -42,7 +42,7 @@ WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DecisionPlace:
     """The decision to explain: a line of a file, or a recording and a time."""
 
     recording: str
@@ -53,7 +53,7 @@ class Place:
     recorded: Event | None = None
 
     @classmethod
-    def of(cls, text: str) -> Place:
+    def of(cls, text: str) -> DecisionPlace:
         """Parse decisions.jsonl:17 or r001@3.5."""
         path, colon, number = text.rpartition(":")
         if colon and number.isascii() and number.isdigit():
@@ -65,7 +65,7 @@ class Place:
             return cls._unknown(text)
 
     @classmethod
-    def _of_line(cls, path: Path, number: int) -> Place:
+    def _of_line(cls, path: Path, number: int) -> DecisionPlace:
         header: Event | None = None
         event: Event | None = None
         with opened(path) as file:
@@ -82,7 +82,7 @@ class Place:
         return cls(event["recording"], event["start_sample"], None, choices, header["model"], event)
 
     @classmethod
-    def _unknown(cls, text: str) -> Place:
+    def _unknown(cls, text: str) -> DecisionPlace:
         raise UsageError(
             f"{text!r} must name a decision: a line of a file, as decisions.jsonl:17, or a recording and a time in "
             "seconds, as r001@3.5"
@@ -268,7 +268,7 @@ def contribution(model: Model, choices: Choices, weights: Numbers, log_odds: Num
     return model.votes.fused(alone, weights)
 
 
-def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, resample: bool) -> Explained:
+def explain(place: DecisionPlace, listing: Listing, model: Model, choices: Choices, *, resample: bool) -> Explained:
     """Run the recording through the chain again and return the decision at a place, with its sound."""
     if place.model not in (None, model.identity):
         raise ModelError(
@@ -288,7 +288,7 @@ def explain(place: Place, listing: Listing, model: Model, choices: Choices, *, r
 
 
 def _find(
-    place: Place, recording: Recording, model: Model, choices: Choices, resample: bool
+    place: DecisionPlace, recording: Recording, model: Model, choices: Choices, resample: bool
 ) -> tuple[Decision, Event, Samples, dict[int, tuple[Cause, ...]]]:
     events: list[Event] = []
     causes: dict[int, tuple[Cause, ...]] = {}
@@ -310,7 +310,7 @@ def _find(
     )
 
 
-def _is_meant(decision: Decision, place: Place, model: Model) -> bool:
+def _is_meant(decision: Decision, place: DecisionPlace, model: Model) -> bool:
     """Return whether a decision is the one at the place: its segment is the last that begins before the time."""
     start = decision.features.span.start
     if place.start_sample is not None:

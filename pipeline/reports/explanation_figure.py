@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.events import Numbers, Outcome, Role
-from pipeline.reports.deciding_values import NO_SUMMARY, NO_VALUE, Reason, SensorReasons, has_summary, written
+from pipeline.reports.deciding_values import NO_SUMMARY, NO_VALUE, DecidingValue, SensorReasons, has_summary, written
 from pipeline.reports.explanation import Explained
 from pipeline.reports.rhythm import HIGHEST_HZ, LOWEST_HZ, modulation, rhythm_in_words
 from pipeline.runtime.plotting import pyplot
@@ -126,7 +126,7 @@ def _modulation(axes: Any, explained: Explained, s: int, frequencies: Numbers, a
     axes.text(0.98, 0.96, text, ha="right", va="top", transform=axes.transAxes, fontsize=_SMALL, color=_HERE)
 
 
-def _values(axes: Any, explained: Explained, s: int, reasons: SensorReasons | None, found: list[Reason]) -> None:
+def _values(axes: Any, explained: Explained, s: int, reasons: SensorReasons | None, found: list[DecidingValue]) -> None:
     first, second = explained.classes
     values = reasons.values if reasons else []
     if reasons is None or not values:
@@ -159,7 +159,7 @@ def _why_none(explained: Explained, s: int) -> str:
     return "no classifier" if explained.model.machines[s] is None else NO_VALUE.replace(" log-odds", "\nlog-odds")
 
 
-def _labeled(reason: Reason, classes: tuple[str, str]) -> str:
+def _labeled(reason: DecidingValue, classes: tuple[str, str]) -> str:
     typical = ", ".join(
         f"{name} {value:.1f}" for name, value in zip(classes, reason.typical, strict=True) if value is not None
     )

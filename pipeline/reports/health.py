@@ -34,12 +34,12 @@ from pipeline.core.events import (
 )
 from pipeline.core.runner import run
 from pipeline.core.sensor_state import Cause, Pattern, State
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.health.measures import MIDDLE, Measures
 from pipeline.model.build import loaded, whole_chain
 from pipeline.runtime.process_pool import Engine
 from pipeline.sources.files import Recording, sound_seconds
-from pipeline.stages import Chain, Fingerprint, Health, Inspection, Labelling, Masking, Measuring
+from pipeline.stages import Chain, Fingerprint, LabelNotice, Measure, OperatorMask, PhysicalFaults, SensorStates
 from pipeline.training.extract import Format
 from pipeline.training.labels import Labels
 
@@ -50,7 +50,7 @@ _PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class HealthEpisode:
     """Something was the matter, from second to second; `still_open` if the recording ended before it did."""
 
     cause: Cause
@@ -67,7 +67,7 @@ class SensorHealth:
 
     sensor: int
     name: str
-    episodes: list[Episode] = field(default_factory=list)
+    episodes: list[HealthEpisode] = field(default_factory=list)
     states: list[tuple[float, State]] = field(default_factory=list)  # from when on
     level_db: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     floor_db: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -102,7 +102,7 @@ class SensorHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FaultOrEvent:
     """Fault or event: what the sensors together say of an anomaly."""
 
     seconds: float
@@ -120,7 +120,7 @@ class RecordingHealth:
     seconds: float = 0.0
     started_at: str | None = None
     sensors: list[SensorHealth] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[FaultOrEvent] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[tuple[float, float, str]] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
@@ -169,7 +169,7 @@ class Examination:
     choices: Choices
     directory: Path | None = None
     """Of the model, if there is one."""
-    usual: Mapping[str, Usual | None] = field(default_factory=dict)
+    usual: Mapping[str, Baseline | None] = field(default_factory=dict)
     """Without a model, for each recording by its name."""
     labels: Labels | None = None
 
@@ -177,12 +177,16 @@ class Examination:
         if self.directory is not None:
             chain = whole_chain(loaded(self.directory), self.choices)
         else:
-            masking = Masking([sensor - 1 for sensor in self.choices.masked], self.sound.n_sensors)
+            masking = OperatorMask([sensor - 1 for sensor in self.choices.masked], self.sound.n_sensors)
             rate_hz = self.sound.rate_hz
             chain = Chain(
-                masking, Fingerprint(), Measuring(rate_hz), Inspection(self.usual.get(recording)), Health(rate_hz)
+                masking,
+                Fingerprint(),
+                Measure(rate_hz),
+                PhysicalFaults(self.usual.get(recording)),
+                SensorStates(rate_hz),
             )
-        return chain if self.labels is None else Chain(Labelling(self._labelled(self.labels)), *chain.stages)
+        return chain if self.labels is None else Chain(LabelNotice(self._labelled(self.labels)), *chain.stages)
 
     def _labelled(self, labels: Labels) -> dict[str, list[Labelled]]:
         rate_hz = self.sound.rate_hz
@@ -195,7 +199,7 @@ class Examination:
 
 def what_is_usual(
     recordings: Sequence[Recording], sound: Format, *, engine: Engine, bar: ProgressBar
-) -> dict[str, Usual | None]:
+) -> dict[str, Baseline | None]:
     """For each recording, learned from others of the array, evenly chosen if there are many.
 
     A recording does not say itself what is usual in it, unless there is only one.
@@ -210,7 +214,7 @@ def what_is_usual(
         bar.advance(shown)
     seconds = {recording.name: heard[recording.name] for recording in chosen}  # in their order, whoever was first
     parts = [recordings[first::_PARTS] for first in range(min(_PARTS, len(recordings)))]
-    usual: dict[str, Usual | None] = {}
+    usual: dict[str, Baseline | None] = {}
     for part in parts:
         own = {recording.name for recording in part} if len(parts) > 1 else set()
         known = learn_usual([second for name, found in seconds.items() if name not in own for second in found])
@@ -221,7 +225,7 @@ def what_is_usual(
 def _measures(recording: Recording, sound: Format) -> list[Measures]:
     """Of a recording, or of its first hours."""
     found: list[Measures] = []
-    chain = Chain(Measuring(sound.rate_hz))
+    chain = Chain(Measure(sound.rate_hz))
     with suppress(SourceError), sound.source(recording) as source:  # an error is told when it is examined
         for item in source:
             found += [fact for fact in chain.push(item) if isinstance(fact, Measures)]
@@ -329,7 +333,7 @@ class Watcher:
         return sample / self._rate_hz
 
     def _episode(self, fault: FaultOpened | FaultClosed, until: int, found: float, *, still_open: bool) -> None:
-        episode = Episode(
+        episode = HealthEpisode(
             cause=fault.cause,
             start_seconds=self._at(fault.since),
             end_seconds=self._at(until),
@@ -339,9 +343,11 @@ class Watcher:
         )
         self.health.sensors[fault.sensor].episodes.append(episode)
 
-    def _verdict(self, event: AnomalyJudged) -> Verdict:
+    def _verdict(self, event: AnomalyJudged) -> FaultOrEvent:
         sensors = tuple(sensor + 1 for sensor in event.sensors)
-        return Verdict(self._at(event.sample), event.pattern, sensors, evidence_numbers(event.evidence), event.reason)
+        return FaultOrEvent(
+            self._at(event.sample), event.pattern, sensors, evidence_numbers(event.evidence), event.reason
+        )
 
     def _calibration(self, event: CalibrationChanged) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ class Criterion:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ModelDifference:
     """One thing of two models."""
 
     what: str
@@ -105,9 +105,9 @@ def _criterion(title: str, reasons: Sequence[str], told: str) -> Criterion:
     return Criterion(title, not reasons, ". ".join(filter(None, ("; ".join(reasons), told))))
 
 
-def differences(entries: Sequence[Registered], models: Sequence[Model]) -> list[Difference]:
+def differences(entries: Sequence[Registered], models: Sequence[Model]) -> list[ModelDifference]:
     """Two models beside each other."""
-    return [Difference(what, (first, second)) for what, first, second in _differences(entries, models)]
+    return [ModelDifference(what, (first, second)) for what, first, second in _differences(entries, models)]
 
 
 def _differences(entries: Sequence[Registered], models: Sequence[Model]) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from pipeline.core.passages import NO_LABEL, PASSAGE_EVENTS, PassageRow, passage
 from pipeline.reports.tables import interval
 from pipeline.storage.decision_file import Event
 from pipeline.training.labels import NOT_SURE, Label, Labels, is_nobody
-from pipeline.training.passage_metrics import LEAST_IOU, Span, passage_scores
+from pipeline.training.passage_metrics import LEAST_IOU, TimedSpan, passage_scores
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Replayed:
     expected: list[str] = field(default_factory=list)
     finds_passages: bool = False
     passages: list[Event] = field(default_factory=list)
-    segments: list[Span] = field(default_factory=list)
+    segments: list[TimedSpan] = field(default_factory=list)
     finished: dict[str, Event] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
@@ -36,7 +36,7 @@ class _Replayed:
             self.passages.append(event)
         elif event["type"] == "decision":
             span = event["start_sample"] / self.rate_hz, event["stop_sample"] / self.rate_hz
-            self.segments.append(Span(event["recording"], *span, event["label"]))
+            self.segments.append(TimedSpan(event["recording"], *span, event["label"]))
         elif event["type"] == "recording_finished":
             self.finished[event["recording"]] = event
 
@@ -75,12 +75,12 @@ def passage_evaluation(events: Iterable[Event], labels: Labels) -> dict[str, Any
     return scores | {"left_out": trained_on}
 
 
-def _labeled(label: Label, seconds: float) -> Span:
-    return Span(label.recording, label.start_seconds, min(label.end_seconds, seconds), label.label)
+def _labeled(label: Label, seconds: float) -> TimedSpan:
+    return TimedSpan(label.recording, label.start_seconds, min(label.end_seconds, seconds), label.label)
 
 
-def _found(row: PassageRow) -> Span:
-    return Span(row.recording, row.start_seconds, row.end_seconds, row.label)
+def _found(row: PassageRow) -> TimedSpan:
+    return TimedSpan(row.recording, row.start_seconds, row.end_seconds, row.label)
 
 
 def passage_tables(scores: dict[str, Any]) -> Sequence[Table]:

@@ -9,7 +9,7 @@ from threading import Lock
 
 import numpy as np
 
-from pipeline.config.schema import Settings, SimulatedSource
+from pipeline.config.schema import Settings, SimulatedSourceSettings
 from pipeline.core.errors import NotFound, SourceError
 from pipeline.core.events import Block, Features, Samples
 from pipeline.model.build import listening
@@ -30,7 +30,7 @@ _one_at_a_time = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceSegment:
     """A training segment of a model."""
 
     model: Model
@@ -64,7 +64,7 @@ class ReferenceSounds:
     def __init__(self, settings: Settings, journal: Journal, sound: SoundStore) -> None:
         self._settings, self._journal, self._sound = settings, journal, sound
 
-    def why_silent(self, reference: Reference) -> str | None:
+    def why_silent(self, reference: ReferenceSegment) -> str | None:
         """Return the reason for which its sound is not available; None if it is, as far as known without reading it."""
         name = reference.recording
         if self._is_stored(name):
@@ -73,7 +73,7 @@ class ReferenceSounds:
             return None
         return f"{name} was heard elsewhere: its sound is neither in the store nor among training.recordings"
 
-    def samples(self, reference: Reference) -> Samples:
+    def samples(self, reference: ReferenceSegment) -> Samples:
         """Return the samples (sensors, time) of a segment; `NotFound` gives the reason if there are none."""
         why = self.why_silent(reference)
         if why is not None:
@@ -92,11 +92,11 @@ class ReferenceSounds:
     def _is_stored(self, name: str) -> bool:
         return recording_row(self._journal, name) is not None
 
-    def _is_kept(self, reference: Reference) -> bool:
+    def _is_kept(self, reference: ReferenceSegment) -> bool:
         return kept_samples(self._journal, *reference.span) == reference.stop - reference.start
 
     def _is_simulated(self, name: str) -> bool:
-        return isinstance(self._settings.source, SimulatedSource) and is_simulated(name)
+        return isinstance(self._settings.source, SimulatedSourceSettings) and is_simulated(name)
 
     def _file(self, name: str) -> Recording | None:
         return self._files.get(name)
@@ -111,7 +111,7 @@ class ReferenceSounds:
         except SourceError:
             return {}
 
-    def _fetched(self, reference: Reference) -> Iterator[object]:
+    def _fetched(self, reference: ReferenceSegment) -> Iterator[object]:
         """Yield the recording from its beginning."""
         name = reference.recording
         if self._is_simulated(name):
@@ -124,7 +124,7 @@ class ReferenceSounds:
             yield from source
 
 
-def _cut(facts: Iterator[object], reference: Reference) -> Samples:
+def _cut(facts: Iterator[object], reference: ReferenceSegment) -> Samples:
     """Cut a segment out of blocks, with zeros where a sensor did not deliver."""
     start, stop = reference.start, reference.stop
     samples = np.zeros((reference.model.n_sensors, stop - start), np.float32)
@@ -139,7 +139,7 @@ def _cut(facts: Iterator[object], reference: Reference) -> Samples:
     return samples
 
 
-def _is_same(samples: Samples, reference: Reference) -> bool:
+def _is_same(samples: Samples, reference: ReferenceSegment) -> bool:
     """Return whether the summary equals that of the training segment at every sensor with a reference."""
     model, index = reference.model, reference.index
     chain = Chain(*listening(model.grid, model.settings), Projection(model.summary, model.timing))

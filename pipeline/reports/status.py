@@ -22,7 +22,7 @@ from pipeline.daemon.readiness import (
     READY,
     START_SECONDS,
     STOPPED,
-    Reason,
+    ReadinessReason,
     exit_code,
     reasons_not_ready,
 )
@@ -76,7 +76,7 @@ def _age(time: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()
 
 
-def _reasons(found: Mapping[str, Any]) -> list[Reason]:
+def _reasons(found: Mapping[str, Any]) -> list[ReadinessReason]:
     """Return why the daemon is not ready; one that started within the last minute may have no status yet."""
     if not found["running"]:
         return reasons_not_ready(found, 0.0)

@@ -30,12 +30,12 @@ from pipeline.model.model import Model
 from pipeline.reports.explanation import Explained
 from pipeline.stages import Chain, Classification, Presence, Projection, Screening
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.journal import Journal, StoredEvent
 from pipeline.storage.recordings import RecordingRow, known_recording
 from pipeline.storage.stored_events import changes_of_trust, last_states
 
 
-def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Model) -> Explained:
+def explain_stored(event: StoredEvent, journal: Journal, sound: SoundStore, model: Model) -> Explained:
     """Analyze the stored segment again, with the sensors that were trusted then.
 
     Roles and weights depend on earlier segments, so they are taken from the event.
@@ -51,7 +51,7 @@ def explain_stored(event: Stored, journal: Journal, sound: SoundStore, model: Mo
     return Explained(event.recording, decision, event.body, samples, model, choices, same, causes_at(event, journal))
 
 
-def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
+def _blocks(event: StoredEvent, sound: SoundStore) -> list[Block]:
     start, stop = event.body["start_sample"], event.body["stop_sample"]
     assert event.recording is not None
     blocks = []
@@ -65,7 +65,7 @@ def _blocks(event: Stored, sound: SoundStore) -> list[Block]:
     return blocks
 
 
-def _verdicts(event: Stored, journal: Journal, row: RecordingRow, blocks: list[Block], model: Model) -> Verdicts:
+def _verdicts(event: StoredEvent, journal: Journal, row: RecordingRow, blocks: list[Block], model: Model) -> Verdicts:
     told = event.body.get("sensor_presence")  # events of earlier versions have none
     chain = Chain(
         *listening(model.grid, model.settings),
@@ -113,7 +113,7 @@ def _decision(body: dict[str, Any], verdicts: Verdicts, classes: tuple[str, ...]
     )
 
 
-def causes_at(event: Stored, journal: Journal) -> dict[int, tuple[Cause, ...]]:
+def causes_at(event: StoredEvent, journal: Journal) -> dict[int, tuple[Cause, ...]]:
     """Return the open causes of each sensor, counted from 0, at the time of an event."""
     bodies = [change.body for change in last_states(journal, event.recording, before=event.id)]
     return {body["sensor"] - 1: tuple(map(Cause, body["causes"])) for body in bodies}

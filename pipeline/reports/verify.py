@@ -16,11 +16,11 @@ from pipeline.core.errors import GemmedError, UsageError
 from pipeline.core.event_json import EventLines
 from pipeline.core.events import Block, Gap, ModelChanged, NoticeKind, Paced, RecordingStarted, Tick, TrustChanged
 from pipeline.core.runner import Progress, run
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.journal import Journal, StoredEvent
 from pipeline.storage.recordings import known_recording, runs, stored_until
 from pipeline.storage.stored_events import has_holes
 
@@ -30,7 +30,7 @@ _FED = ("gap", "tick", "paced", "trust_changed", "model_changed")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verification:
     """How a recording compares with what is told of it; `why_not` if it could not be compared, or not all of it."""
 
     recording: str
@@ -59,23 +59,25 @@ def chosen_run(journal: Journal, asked: str) -> list[str]:
     return found
 
 
-def verify(state: StateDirectory, journal: Journal, recording: str, *, progress: Progress | None = None) -> Verdict:
+def verify(
+    state: StateDirectory, journal: Journal, recording: str, *, progress: Progress | None = None
+) -> Verification:
     """Decide about a recording again, with the same changes of models, and compare every event."""
     told = [event for event in journal.events(recording=recording) if event.type not in _NOT_DECIDED]
     n_decisions = sum(event.type == "decision" for event in told)
     if has_holes(journal, recording):
-        return Verdict(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
+        return Verification(recording, len(told), n_decisions, 0, None, f"events of {recording} are no longer kept")
     rehearsal = _Rehearsal(journal, state, recording)
     if rehearsal.arithmetic != ARITHMETIC:
         other = (
             f"{recording} was decided with the arithmetic {rehearsal.arithmetic!r}, this gemmed has {ARITHMETIC!r}; "
             "verify it with the version and packages that decided"
         )
-        return Verdict(recording, len(told), n_decisions, 0, None, other)
+        return Verification(recording, len(told), n_decisions, 0, None, other)
     try:
         again = _told_again(rehearsal, progress)
     except GemmedError as error:
-        return Verdict(recording, len(told), n_decisions, 0, None, str(error))
+        return Verification(recording, len(told), n_decisions, 0, None, str(error))
     bodies = [event.body for event in told]
     missing = 0
     if rehearsal.is_unfinished:
@@ -85,7 +87,7 @@ def verify(state: StateDirectory, journal: Journal, recording: str, *, progress:
     pairs = [(one, other) for one, other in zip_longest(bodies, again) if one != other]
     first = _difference(*pairs[0]) if pairs else None
     why_not = f"the sound of the last {missing} events is not finished yet" if missing and not pairs else None
-    return Verdict(recording, len(told), n_decisions, len(pairs), first, why_not)
+    return Verification(recording, len(told), n_decisions, len(pairs), first, why_not)
 
 
 def _told_again(rehearsal: _Rehearsal, progress: Progress | None) -> list[dict[str, Any]]:
@@ -139,7 +141,7 @@ class _Rehearsal:
         first = next((event.body["model"] for event in self._journal.events(
             recording=self._recording, types=["model_changed"], most=1)), None)  # fmt: skip
         model = self._load(first) if first else None
-        hearing = Hearing.of(model) if model else Hearing.usual(self._row.rate_hz, self._row.sensors)
+        hearing = ArrayInput.of(model) if model else ArrayInput.usual(self._row.rate_hz, self._row.sensors)
         return Switching(hearing, Choices.from_dict(json.loads(self._row.choices)), model, load=self._load)
 
     def __iter__(self) -> Iterator[object]:
@@ -152,7 +154,7 @@ class _Rehearsal:
             position = event.body["stop_sample"] if event.type == "gap" else event.body["start_sample"]
         yield from self._sound(position, max(position, stored_until(self._journal, self._recording)))
 
-    def _fed(self) -> Iterator[Stored]:
+    def _fed(self) -> Iterator[StoredEvent]:
         """What else came in beside the sound; what the stages themselves say of trust comes out of them again."""
         fed = list(self._journal.events(recording=self._recording, types=_FED))
         begun = next((n for n, event in enumerate(fed) if event.type == "model_changed"), 0)

@@ -57,13 +57,13 @@ def variant_path(out: Path, changes: Sequence[str]) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DecisionChanges:
     """Decisions that two replays of the same recordings have in common, side by side."""
 
     pairs: tuple[tuple[Event, Event], ...]
 
     @classmethod
-    def of(cls, before: Iterable[Event], after: Iterable[Event]) -> Difference:
+    def of(cls, before: Iterable[Event], after: Iterable[Event]) -> DecisionChanges:
         one, other = _by_place(before), _by_place(after)
         return cls(tuple((one[place], other[place]) for place in one if place in other))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.storage.journal import Journal
 from pipeline.storage.passage_table import passage_spans
 from pipeline.storage.recordings import whole_pieces
 from pipeline.training.examples import evenly
-from pipeline.training.labeled_spans import APART_SECONDS, Passage, Stretch
+from pipeline.training.labeled_spans import APART_SECONDS, LabeledPassage, LabeledSpan
 
 PRESUMED = "background"
 """Label of stretches that are presumed to have nobody in them; a word for nobody."""
@@ -17,12 +17,14 @@ _STRETCH_SECONDS = 60.0
 _MOST_STRETCHES = 60
 
 
-def is_presumed(passage: Passage) -> bool:
+def is_presumed(passage: LabeledPassage) -> bool:
     """Return whether a passage of the store is background that nobody labeled."""
     return all(one.label == PRESUMED for one in passage.stretches)
 
 
-def presumed_background(journal: Journal, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
+def presumed_background(
+    journal: Journal, labels: Mapping[str, Sequence[LabeledSpan]], hearing: ArrayInput
+) -> list[LabeledPassage]:
     """Return minutes of kept sound that are far from every passage and every label, evenly spread over all there is."""
     rate_hz, length = hearing.grid.rate_hz, round(_STRETCH_SECONDS * hearing.grid.rate_hz)
     taken = _taken(journal, labels)
@@ -34,10 +36,10 @@ def presumed_background(journal: Journal, labels: Mapping[str, Sequence[Stretch]
         if not any(a - apart < start + length and b + apart > start for a, b in taken.get(recording, ()))
     ]
     chosen = [free[n] for n in evenly(len(free), _MOST_STRETCHES)]
-    return [Passage(recording, (Stretch(start, start + length, PRESUMED),)) for recording, start in chosen]
+    return [LabeledPassage(recording, (LabeledSpan(start, start + length, PRESUMED),)) for recording, start in chosen]
 
 
-def _taken(journal: Journal, labels: Mapping[str, Sequence[Stretch]]) -> dict[str, list[tuple[int, int]]]:
+def _taken(journal: Journal, labels: Mapping[str, Sequence[LabeledSpan]]) -> dict[str, list[tuple[int, int]]]:
     """Start and stop of all passages and labels, by recording."""
     taken = {recording: [(one.start, one.stop) for one in stretches] for recording, stretches in labels.items()}
     for recording, spans in passage_spans(journal).items():
@@ -45,7 +47,7 @@ def _taken(journal: Journal, labels: Mapping[str, Sequence[Stretch]]) -> dict[st
     return taken
 
 
-def _kept(journal: Journal, hearing: Hearing) -> list[tuple[str, int, int]]:
+def _kept(journal: Journal, hearing: ArrayInput) -> list[tuple[str, int, int]]:
     """Recording, start and stop of sound without holes that all sensors delivered, in the order of time."""
     found: list[tuple[str, int, int]] = []
     for piece in whole_pieces(journal, hearing.grid.rate_hz, hearing.n_sensors):

@@ -12,22 +12,22 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Block, Gap, RecordingStarted, Samples, SourceTrouble, Views
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.health.measures import Measures
 from pipeline.model.build import listening
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.sources.files import FileSource, Listing, find_recordings
-from pipeline.stages import Chain, Measuring
+from pipeline.stages import Chain, Measure
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal
 from pipeline.storage.recordings import known_recording, newest_pieces, newest_recording
 from pipeline.training.examples import Examples, RecordingNote, classes_of, evenly, views_of
 from pipeline.training.extract import Format, Heard, hear
-from pipeline.training.labeled_spans import Passage, Stretch
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan
 from pipeline.training.labels import Labels, read_labels
 
 if TYPE_CHECKING:
-    from pipeline.simulation.scene import Recording, Site
+    from pipeline.simulation.scene import SimulatedRecording, Site
 
 _RECORDINGS, _SECONDS = 40, 8.0
 """Of a simulated site: enough to decide by, and learned from in a minute or two."""
@@ -42,23 +42,23 @@ _UNHEARD = 500_000
 class References:
     """Labelled recordings, each a passage of its own; heard one after the other, for all of them are large."""
 
-    hearing: Hearing
+    hearing: ArrayInput
     classes: tuple[str, ...]
     names: Sequence[str]
-    hear: Callable[[str], tuple[Heard, tuple[Stretch, ...]]]
+    hear: Callable[[str], tuple[Heard, tuple[LabeledSpan, ...]]]
     troubles: list[SourceTrouble] = field(default_factory=list)
     """What could not be heard, so far."""
     _measures: list[Measures] = field(default_factory=list)
 
-    def passages(self) -> Iterator[tuple[Passage, list[Views]]]:
+    def passages(self) -> Iterator[tuple[LabeledPassage, list[Views]]]:
         for name in self.names:
             heard, stretches = self.hear(name)
             self._measures += heard.measures
             self.troubles += heard.troubles
             if stretches:
-                yield Passage(name, stretches), heard.segments
+                yield LabeledPassage(name, stretches), heard.segments
 
-    def usual(self) -> Usual | None:
+    def usual(self) -> Baseline | None:
         """Of all that was heard so far."""
         return learn_usual(self._measures)
 
@@ -69,17 +69,17 @@ def from_files(paths: Sequence[Path], labels: Path, classes: tuple[str, ...] | N
     given.check_recordings(recording.name for recording in listing.recordings)
     by_name = {recording.name: recording for recording in listing.recordings if recording.name in given.recordings}
     rate_hz, n_sensors = FileSource(Listing(tuple(by_name.values()))).format()
-    hearing, sound = Hearing.usual(rate_hz, n_sensors), Format(rate_hz, n_sensors)
+    hearing, sound = ArrayInput.usual(rate_hz, n_sensors), Format(rate_hz, n_sensors)
 
-    def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
+    def heard(name: str) -> tuple[Heard, tuple[LabeledSpan, ...]]:
         return hear(by_name[name], sound, hearing.grid, hearing.settings), _stretches(given, name, rate_hz)
 
     return References(hearing, classes_of(given.names, classes), tuple(by_name), heard)
 
 
-def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[Stretch, ...]:
+def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[LabeledSpan, ...]:
     return tuple(
-        Stretch(round(one.start_seconds * rate_hz), round(one.end_seconds * rate_hz), one.label)
+        LabeledSpan(round(one.start_seconds * rate_hz), round(one.end_seconds * rate_hz), one.label)
         for one in labels
         if one.recording == recording
     )
@@ -88,13 +88,13 @@ def _stretches(labels: Labels, recording: str, rate_hz: int) -> tuple[Stretch, .
 def from_simulation(options: Mapping[str, Any], *, classes: tuple[str, ...]) -> References:
     """Recordings of a simulated site that nobody who plays it will hear, as many of either class."""
     site = _site(options)
-    hearing = Hearing.usual(site.rate_hz, len(site.sensors_m))
+    hearing = ArrayInput.usual(site.rate_hz, len(site.sensors_m))
     numbers = {f"{_STARTER}{n + 1:03d}": n for n in range(int(options.get("recordings", _RECORDINGS)))}
 
-    def heard(name: str) -> tuple[Heard, tuple[Stretch, ...]]:
+    def heard(name: str) -> tuple[Heard, tuple[LabeledSpan, ...]]:
         made = _simulated(site, numbers[name])
         block = Block(0, made.samples, np.ones(len(made.samples), np.bool_))
-        return _listen(name, [block], hearing), (Stretch(0, block.stop, made.label),)
+        return _listen(name, [block], hearing), (LabeledSpan(0, block.stop, made.label),)
 
     return References(hearing, classes, tuple(numbers), heard)
 
@@ -120,14 +120,14 @@ def _site(options: Mapping[str, Any]) -> Site:
         raise UsageError(f"simulated={dict(options)} does not describe a site ({error}); correct it") from error
 
 
-def _simulated(site: Site, number: int) -> Recording:
+def _simulated(site: Site, number: int) -> SimulatedRecording:
     from pipeline.simulation import HUMAN, HUMAN_WITH_ANIMAL, record
 
     return record(site, _UNHEARD + number, label=(HUMAN, HUMAN_WITH_ANIMAL)[number % 2])
 
 
-def _listen(name: str, sound: Iterable[Block | Gap], hearing: Hearing) -> Heard:
-    found, chain = Heard(name), Chain(Measuring(hearing.grid.rate_hz), *listening(hearing.grid, hearing.settings))
+def _listen(name: str, sound: Iterable[Block | Gap], hearing: ArrayInput) -> Heard:
+    found, chain = Heard(name), Chain(Measure(hearing.grid.rate_hz), *listening(hearing.grid, hearing.settings))
     started = RecordingStarted(name, hearing.grid.rate_hz, tuple(map(str, range(1, hearing.n_sensors + 1))))
     for item in itertools.chain([started], sound):
         for fact in chain.push(item):
@@ -156,9 +156,9 @@ def latest_sound(journal: Journal, seconds: float) -> dict[str, tuple[int, int]]
 class Unlabelled:
     """Segments of which nobody has said what they are, and what is usual."""
 
-    hearing: Hearing
+    hearing: ArrayInput
     examples: Examples
-    usual: Usual | None
+    usual: Baseline | None
 
 
 def from_stream(
@@ -166,7 +166,7 @@ def from_stream(
 ) -> Unlabelled:
     """All of these stretches of sound, in parts of some seconds that stand for recordings."""
     row = known_recording(journal, next(iter(places)))
-    hearing = Hearing.usual(row.rate_hz, row.sensors)
+    hearing = ArrayInput.usual(row.rate_hz, row.sensors)
     heard = [_listen(name, sound.read(name, *place), hearing) for name, place in places.items()]
     rows = [(one.recording, fact) for one in heard for fact in one.segments]
     rows = [rows[n] for n in evenly(len(rows), _MOST_UNLABELLED)]

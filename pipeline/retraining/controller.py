@@ -13,7 +13,7 @@ from math import inf
 from threading import Event, Lock, Thread
 from typing import Any
 
-from pipeline.config.schema import Settings, SimulatedSource
+from pipeline.config.schema import Settings, SimulatedSourceSettings
 from pipeline.core.atomic_write import write_whole
 from pipeline.core.errors import GemmedError, ModelError
 from pipeline.core.events import Notice, NoticeKind
@@ -24,7 +24,7 @@ from pipeline.model.shadow import Shadow
 from pipeline.model.starter import starter_model
 from pipeline.retraining.history import Rounds
 from pipeline.retraining.job import Job
-from pipeline.retraining.registry import Origin, Registered, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registered, Registry
 from pipeline.retraining.schedule import Schedule
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import StateDirectory
@@ -58,7 +58,7 @@ class Shadowed:
 Word = Swap | Shadowed | Notice
 
 
-class Learning:
+class LearningThread:
     """A thread with a connection of its own to the journal; what it wants it says by `word`, to be asked for.
 
     The champion of the registry is the model that should decide, whoever made it so. A challenger there has passed the
@@ -72,7 +72,7 @@ class Learning:
         self._champion: Registered | None = None
         self._rounds = Rounds()
         self._trial: _Trial | None = None
-        self._retraining = Retraining(state, run)
+        self._retraining = RetrainingProcess(state, run)
         self._labels: WatchedLabels | None = None
         self._stopped = Event()
         self._thread = Thread(target=self._work, name="learning", daemon=True)
@@ -84,12 +84,21 @@ class Learning:
             given = self.settings.training.model
             if registry.champion() is None and given is not None:
                 added = registry.add(
-                    Model.load(given), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given", facts={}, told=None
+                    Model.load(given),
+                    origin=ModelOrigin.GIVEN,
+                    status=ModelStatus.CHALLENGER,
+                    why="given",
+                    facts={},
+                    told=None,
                 )
                 registry.promote(added.name, who="settings", why=f"training.model = {given}")
             elif registry.champion() is None and (starter := self._starter()) is not None:
                 added = registry.add(
-                    starter, origin=Origin.STARTER, status=Status.RETIRED, why="it comes with gemmed", told=None
+                    starter,
+                    origin=ModelOrigin.STARTER,
+                    status=ModelStatus.RETIRED,
+                    why="it comes with gemmed",
+                    told=None,
                 )
                 registry.promote(added.name, who="gemmed", why="the array is simulated, and nothing else is given")
             model = registry.load_champion()
@@ -109,7 +118,7 @@ class Learning:
     def _starter(self) -> Model | None:
         """The packaged model, if the array is a simulated day that it fits."""
         settings = self.settings
-        is_day = isinstance(settings.source, SimulatedSource) and settings.source.scene == "day"
+        is_day = isinstance(settings.source, SimulatedSourceSettings) and settings.source.scene == "day"
         if not is_day or settings.training.recordings is not None:
             return None
         return starter_model(settings.array.rate_hz, settings.array.sensors)
@@ -248,7 +257,7 @@ class _Trial:
     shadow: Shadow
 
 
-class Retraining:
+class RetrainingProcess:
     """The process that learns: when to start it, and what came of it."""
 
     def __init__(self, state: StateDirectory, run: str) -> None:
@@ -295,7 +304,7 @@ class Retraining:
     def _begin(self, journal: Journal, settings: Settings) -> None:
         """The first model of all, from what the settings give; else from what was heard by now."""
         training = settings.training
-        starter = training.recordings is not None or isinstance(settings.source, SimulatedSource)
+        starter = training.recordings is not None or isinstance(settings.source, SimulatedSourceSettings)
         if starter or kept_seconds(journal) >= training.seconds_unlabelled:
             log.info("a first model is made", unlabelled=not starter)
             self._start(settings, starter=starter)
@@ -339,5 +348,5 @@ def _job(settings: Settings, run: str) -> str:
         keep_models=training.keep_models,
         recordings=() if training.recordings is None else (training.recordings,),
         labels=training.labels,
-        simulated=simulated_site(settings) if isinstance(source, SimulatedSource) else None,
+        simulated=simulated_site(settings) if isinstance(source, SimulatedSourceSettings) else None,
     ).model_dump_json()

@@ -25,7 +25,7 @@ from pipeline.core.atomic_write import write_whole
 from pipeline.core.errors import SourceError, UsageError
 from pipeline.core.events import Mask, Samples, Views
 from pipeline.training.examples import NOBODY, Examples, RecordingNote, evenly
-from pipeline.training.labeled_spans import Passage, Stretch
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan
 from pipeline.training.labels import is_nobody
 
 _REFERENCE = "reference-"
@@ -34,15 +34,15 @@ _MOST_BACKGROUND = 4
 _ROWS = ("summary", "timing", "present", "start", "label", "background", "background_seconds")
 _DAMAGED = (ValueError, OSError, EOFError, BadZipFile, KeyError, TypeError, AttributeError, IndexError)
 Counts = NDArray[np.int64]
-Hear = Callable[[Passage], Iterable[Views]]
+Hear = Callable[[LabeledPassage], Iterable[Views]]
 """All segments of a passage's sound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
+class StoredExamples:
     """The segments of a passage, each inside one of its stretches."""
 
-    passage: Passage
+    passage: LabeledPassage
     reference: bool
     """Given with the first model rather than labelled in the stream."""
     fingerprint: str
@@ -62,7 +62,7 @@ class Stored:
         """Of one segment: what was made with other settings has another."""
         return self.summary.shape[1:], self.timing.shape[1:]
 
-    def part(self, chosen: NDArray[Any]) -> Stored:
+    def part(self, chosen: NDArray[Any]) -> StoredExamples:
         rows = {name: getattr(self, name)[chosen] for name in _ROWS}
         return replace(self, **rows)
 
@@ -74,7 +74,7 @@ class ExampleStore:
         self._directory, self._most_segments, self._trouble = directory, most_segments, trouble
         directory.mkdir(parents=True, exist_ok=True)
 
-    def update(self, wanted: Sequence[Passage], hear: Hear, *, segment: int, labelled: Collection[str]) -> int:
+    def update(self, wanted: Sequence[LabeledPassage], hear: Hear, *, segment: int, labelled: Collection[str]) -> int:
         """Hold exactly these passages of the recordings that were ever labelled; how many are new.
 
         What is stored of other recordings stays: labels are never deleted, so it is the journal that was lost. The
@@ -98,7 +98,7 @@ class ExampleStore:
         self.thin()
         return new
 
-    def _heard(self, passage: Passage, hear: Hear) -> list[Views]:
+    def _heard(self, passage: LabeledPassage, hear: Hear) -> list[Views]:
         try:
             return list(hear(passage))
         except SourceError as error:
@@ -109,13 +109,13 @@ class ExampleStore:
         for path in self._directory.glob(f"{_REFERENCE}*.npz"):
             path.unlink()
 
-    def add_reference(self, passage: Passage, heard: Iterable[Views], *, segment: int) -> None:
+    def add_reference(self, passage: LabeledPassage, heard: Iterable[Views], *, segment: int) -> None:
         """A passage that stays, whatever is labelled in the stream."""
         stored = replace(_gathered(passage, heard, (), segment), reference=True)
         if len(stored):
             write_whole(self._directory / f"{_REFERENCE}{_file_name(passage)}", _packed(stored))
 
-    def passages(self) -> list[Passage]:
+    def passages(self) -> list[LabeledPassage]:
         """Return the passages of the stream that are stored."""
         return [one.passage for one in self._all() if not one.reference]
 
@@ -162,12 +162,12 @@ class ExampleStore:
                 name = f"{_REFERENCE if one.reference else ''}{_file_name(one.passage)}"
                 write_whole(self._directory / name, _packed(one.part(_evenly_of_each(one.label, labels, after))))
 
-    def _all(self) -> list[Stored]:
+    def _all(self) -> list[StoredExamples]:
         """In the order of time; references come last, for the first ones go when there is no room."""
         found = self._read(sorted(self._directory.glob("*.npz")))
         return sorted(found, key=lambda one: (one.reference, one.passage.recording, one.passage.start))
 
-    def _read(self, paths: Iterable[Path]) -> list[Stored]:
+    def _read(self, paths: Iterable[Path]) -> list[StoredExamples]:
         """All that can be read; a damaged file is told and removed, so that it is made again if its sound is kept."""
         found = []
         for path in paths:
@@ -208,7 +208,9 @@ def _evenly_of_each(label: NDArray[np.str_], labels: Sequence[str], keep: Counts
     return np.sort(np.concatenate(chosen))
 
 
-def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], segment: int) -> Stored:
+def _gathered(
+    passage: LabeledPassage, heard: Iterable[Views], kept: Sequence[StoredExamples], segment: int
+) -> StoredExamples:
     """The labelled segments of a passage: what is heard of it, and what was stored of it under other labels."""
     rows: dict[int, tuple[Samples, Samples, Mask, Samples, float]] = {
         int(start): (summary, timing, present, background, seconds)
@@ -225,7 +227,7 @@ def _gathered(passage: Passage, heard: Iterable[Views], kept: Sequence[Stored], 
     starts = [start for start, label in labels.items() if label is not None]
     summary, timing, background = (np.array([rows[start][view] for start in starts], np.float32) for view in (0, 1, 3))
     content = summary.tobytes() + timing.tobytes() + passage.name.encode()
-    return Stored(
+    return StoredExamples(
         passage=passage,
         reference=False,
         fingerprint=hashlib.sha256(content).hexdigest(),
@@ -249,7 +251,7 @@ def _codes(labels: NDArray[np.str_], classes: Sequence[str]) -> NDArray[np.int64
     return np.array([place.get(str(label), NOBODY) for label in labels], np.int64)
 
 
-def _note(stored: Stored) -> RecordingNote:
+def _note(stored: StoredExamples) -> RecordingNote:
     passage, counts = stored.passage, Counter(str(label) for label in stored.label)
     span = passage.start, passage.stop
     return RecordingNote(
@@ -257,18 +259,18 @@ def _note(stored: Stored) -> RecordingNote:
     )
 
 
-def _file_name(passage: Passage) -> str:
+def _file_name(passage: LabeledPassage) -> str:
     return f"{hashlib.sha256(json.dumps(_described(passage)).encode()).hexdigest()[:24]}.npz"
 
 
-def _described(passage: Passage) -> dict[str, Any]:
+def _described(passage: LabeledPassage) -> dict[str, Any]:
     return {
         "recording": passage.recording,
         "stretches": [[one.start, one.stop, one.label] for one in passage.stretches],
     }
 
 
-def _packed(stored: Stored) -> bytes:
+def _packed(stored: StoredExamples) -> bytes:
     note = _described(stored.passage) | {"reference": stored.reference, "fingerprint": stored.fingerprint}
     packed = io.BytesIO()
     np.savez(
@@ -280,17 +282,17 @@ def _packed(stored: Stored) -> bytes:
     return packed.getvalue()
 
 
-def _unpacked(content: bytes) -> Stored:
+def _unpacked(content: bytes) -> StoredExamples:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         if "cepstra" in arrays.files:
             raise ValueError("an earlier version stored it")
         note = json.loads(str(arrays["note"]))
         rows = {name: arrays[name] for name in _ROWS}
-    stretches = tuple(Stretch(int(start), int(stop), str(label)) for start, stop, label in note["stretches"])
+    stretches = tuple(LabeledSpan(int(start), int(stop), str(label)) for start, stop, label in note["stretches"])
     if len({len(row) for row in rows.values()}) != 1:
         raise ValueError("its arrays differ in length")
-    return Stored(
-        passage=Passage(note["recording"], stretches),
+    return StoredExamples(
+        passage=LabeledPassage(note["recording"], stretches),
         reference=bool(note["reference"]),
         fingerprint=str(note["fingerprint"]),
         **rows,

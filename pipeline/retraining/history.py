@@ -8,7 +8,7 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from pipeline.retraining.registry import Status
+from pipeline.retraining.registry import ModelStatus
 from pipeline.storage.journal import Journal
 
 DURATION_EDGES = (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, inf)
@@ -16,7 +16,7 @@ DURATION_EDGES = (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, inf)
 RESULTS = ("passed", "refused", "nothing", "failed")
 _STARTED, _FAILED = "retraining_started", "retraining_failed"
 _ENDED = ("retraining_finished", _FAILED)
-_RESULT_OF = {Status.CHAMPION: "passed", Status.CHALLENGER: "passed", Status.REFUSED: "refused"}
+_RESULT_OF = {ModelStatus.CHAMPION: "passed", ModelStatus.CHALLENGER: "passed", ModelStatus.REFUSED: "refused"}
 
 
 class Rounds:

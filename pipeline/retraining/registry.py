@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.model.model import Model, Refusal
-from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.journal import Journal, JournalEntry, utc
 from pipeline.storage.model_table import ModelRow, RefusalRow, newest_models, set_facts, set_status, store_model
 from pipeline.training.labeled_spans import recording_of
 
@@ -34,7 +34,7 @@ _REPLACED = "replaced"
 _MOST_DOUBTED = 50
 
 
-class Status(StrEnum):
+class ModelStatus(StrEnum):
     """What a model is now."""
 
     CHAMPION = "champion"  # it decides
@@ -44,7 +44,7 @@ class Status(StrEnum):
     UNUSABLE = "unusable"  # its files are damaged
 
 
-class Origin(StrEnum):
+class ModelOrigin(StrEnum):
     """Where a model comes from."""
 
     STARTER = "starter"
@@ -60,9 +60,9 @@ class Registered:
     name: str
     identity: str
     time: str
-    origin: Origin
+    origin: ModelOrigin
     parent: str | None
-    status: Status
+    status: ModelStatus
     since: str
     why: str
     facts: dict[str, Any]
@@ -91,13 +91,13 @@ class Registry:
         raise UsageError(f"there is no model {name!r}; {hint}gemmed models list names them all")
 
     def champion(self) -> Registered | None:
-        return self._with_status(Status.CHAMPION)
+        return self._with_status(ModelStatus.CHAMPION)
 
     def challenger(self) -> Registered | None:
         """The newest one."""
-        return self._with_status(Status.CHALLENGER)
+        return self._with_status(ModelStatus.CHALLENGER)
 
-    def _with_status(self, status: Status) -> Registered | None:
+    def _with_status(self, status: ModelStatus) -> Registered | None:
         return next((one for one in self.all() if one.status is status), None)
 
     def path(self, name: str) -> Path:
@@ -118,9 +118,9 @@ class Registry:
     def _give_way(self, damaged: Registered, why: str) -> None:
         before = self.predecessor(damaged)
         with self._journal.transaction():
-            self._set(damaged.name, Status.UNUSABLE, why)
+            self._set(damaged.name, ModelStatus.UNUSABLE, why)
             if before is not None:
-                self._set(before.name, Status.CHAMPION, f"{damaged.name} cannot be used")
+                self._set(before.name, ModelStatus.CHAMPION, f"{damaged.name} cannot be used")
             instead = before.name if before else None
             self._tell(NoticeKind.MODEL_UNUSABLE, model=damaged.name, why=why, instead=instead)
 
@@ -129,7 +129,7 @@ class Registry:
         by_name, seen = {one.name: one for one in self.all()}, {model.name}
         before = by_name.get(model.facts.get(_REPLACED, ""))
         while before is not None and before.name not in seen:
-            if before.status is not Status.UNUSABLE and self.path(before.name).exists():
+            if before.status is not ModelStatus.UNUSABLE and self.path(before.name).exists():
                 return before
             seen.add(before.name)
             before = by_name.get(before.facts.get(_REPLACED, ""))
@@ -139,8 +139,8 @@ class Registry:
         self,
         model: Model,
         *,
-        origin: Origin,
-        status: Status,
+        origin: ModelOrigin,
+        status: ModelStatus,
         why: str,
         facts: Mapping[str, Any] | None = None,
         told: NoticeKind | None = None,
@@ -152,7 +152,7 @@ class Registry:
         stored = self._store(model)
         known_as = next((one for one in self.all() if one.name == stored.name), None)
         # What was damaged is whole again.
-        if known_as is not None and known_as.status is not Status.UNUSABLE:
+        if known_as is not None and known_as.status is not ModelStatus.UNUSABLE:
             return known_as
         with self._journal.transaction():
             champion, now, known = self.champion(), utc(datetime.now(UTC)), _facts(model) | dict(facts or {})
@@ -161,7 +161,7 @@ class Registry:
             store_model(self._journal, row, _refusals(model, stored.name))
             if told is not None:
                 self._tell(told, model=stored.name, origin=origin, status=status, why=why, **known)
-            if status is Status.REFUSED:
+            if status is ModelStatus.REFUSED:
                 self._tell(NoticeKind.CHALLENGER_REFUSED, model=stored.name, why=why)
         return self.named(stored.name)
 
@@ -194,9 +194,9 @@ class Registry:
             if before is not None and before.name == new.name:
                 raise UsageError(f"{new.name} is the champion already; gemmed models list shows the others")
             if before is not None:
-                self._set(before.name, Status.RETIRED, f"{new.name} decides")
+                self._set(before.name, ModelStatus.RETIRED, f"{new.name} decides")
                 self._note(new, {_REPLACED: before.name})
-            self._set(new.name, Status.CHAMPION, f"{who}: {why}")
+            self._set(new.name, ModelStatus.CHAMPION, f"{who}: {why}")
             self._tell(told, model=new.name, before=before.name if before else None, who=who, why=why)
         return self.named(new.name)
 
@@ -210,8 +210,8 @@ class Registry:
             if before is None:
                 raise UsageError(f"no champion came before {champion.name}; gemmed models promote NAME chooses another")
             self.load(before.name)
-            self._set(champion.name, Status.RETIRED, f"rolled back by {who}: {why}")
-            self._set(before.name, Status.CHAMPION, f"{who}: {why}")
+            self._set(champion.name, ModelStatus.RETIRED, f"rolled back by {who}: {why}")
+            self._set(before.name, ModelStatus.CHAMPION, f"{who}: {why}")
             self._tell(NoticeKind.MODEL_ROLLED_BACK, model=before.name, before=champion.name, who=who, why=why)
         return self.named(before.name)
 
@@ -219,7 +219,7 @@ class Registry:
         """A challenger that did not keep what it promised, such as in its shadow run."""
         refused = self.named(name)
         with self._journal.transaction():
-            self._set(name, Status.REFUSED, why)
+            self._set(name, ModelStatus.REFUSED, why)
             self._note(refused, facts)
             self._tell(NoticeKind.CHALLENGER_REFUSED, model=name, why=why, **facts)
 
@@ -228,7 +228,7 @@ class Registry:
         champion = self.champion()
         before = self.predecessor(champion) if champion else None
         needed = {one.name for one in (champion, before) if one is not None}
-        old = [one for one in self.all() if one.name not in needed and one.status is not Status.CHALLENGER]
+        old = [one for one in self.all() if one.name not in needed and one.status is not ModelStatus.CHALLENGER]
         removed = [one.name for one in old[keep:] if self.path(one.name).exists()]
         for name in removed:
             shutil.rmtree(self.path(name))
@@ -241,14 +241,14 @@ class Registry:
             if path.name not in known and path.is_dir():
                 shutil.rmtree(path)
 
-    def _set(self, name: str, status: Status, why: str) -> None:
+    def _set(self, name: str, status: ModelStatus, why: str) -> None:
         set_status(self._journal, name, status, since=utc(datetime.now(UTC)), why=why)
 
     def _note(self, model: Registered, facts: Mapping[str, Any]) -> None:
         set_facts(self._journal, model.name, _json(model.facts | dict(facts)))
 
     def _tell(self, kind: NoticeKind, **details: Any) -> None:
-        self._journal.add([Entry(self._run, {"type": kind.value, **details})])
+        self._journal.add([JournalEntry(self._run, {"type": kind.value, **details})])
 
 
 def _facts(model: Model) -> dict[str, Any]:
@@ -290,5 +290,5 @@ def _json(facts: Mapping[str, Any]) -> str:
 
 
 def _registered(row: ModelRow) -> Registered:
-    parsed = {"origin": Origin(row.origin), "status": Status(row.status), "facts": json.loads(row.facts)}
+    parsed = {"origin": ModelOrigin(row.origin), "status": ModelStatus(row.status), "facts": json.loads(row.facts)}
     return Registered(**asdict(row) | parsed)

@@ -22,7 +22,7 @@ from typing import Any
 from pipeline.core.errors import GemmedError, UsageError
 from pipeline.core.events import NoticeKind, RecordingStarted, Views
 from pipeline.model.build import listening
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.model.metrics import Judged
 from pipeline.model.model import Model
 from pipeline.model.starter import is_starter
@@ -31,25 +31,25 @@ from pipeline.retraining.bootstrap import References, from_files, from_simulatio
 from pipeline.retraining.example_store import ExampleStore
 from pipeline.retraining.gate import Gate
 from pipeline.retraining.job import Job
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.runtime.logs import log, start_logging
 from pipeline.runtime.process_pool import ThisProcess
 from pipeline.stages import Chain
 from pipeline.stages.background import BACKGROUND_SECONDS
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from pipeline.storage.label_table import current_stretches
 from pipeline.storage.recordings import stored_ends
-from pipeline.training.cross_validation import Learning, judge_honestly, learn_validated
+from pipeline.training.cross_validation import LearningPlan, judge_honestly, learn_validated
 from pipeline.training.examples import Examples
 from pipeline.training.fit import learn_unlabelled
-from pipeline.training.labeled_spans import Passage, Stretch, passages
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan, passages
 from pipeline.training.labels import is_class, is_nobody
 
 CLASSES = ("human", "human_animal")
 
 
-class Outcome(IntEnum):
+class TrainingOutcome(IntEnum):
     """What came of it; the exit code of the process."""
 
     PASSED = 0
@@ -101,17 +101,17 @@ class Workshop:
         found = passages(labels, rate_hz=self.champion.grid.rate_hz)
         return Counter(label for one in found for label in {stretch.label for stretch in one.stretches})
 
-    def learn(self) -> Outcome:
+    def learn(self) -> TrainingOutcome:
         """Bring the examples up to date, learn from them, and let the gate judge what was learned."""
         if self.champion is None:
             return self._start_unlabelled()
-        new = self._update(Hearing.of(self.champion))
+        new = self._update(ArrayInput.of(self.champion))
         try:
             examples = self.examples.load(self.classes)
             if missing := self.gate.missing(examples):
                 return self._nothing(self._few_labels() if self._is_with_starter else "; ".join(missing))
             log.info("learning", segments=len(examples), passages=len(examples.recordings), new_passages=new)
-            model = self._learned(examples, Hearing.of(self.champion))
+            model = self._learned(examples, ArrayInput.of(self.champion))
         except UsageError as error:
             return self._nothing(str(error))
         return self._judged(replace(model, usual=self.champion.usual), examples)
@@ -136,7 +136,7 @@ class Workshop:
         )
         return f"; labeled passages that it does not learn from: {', '.join(counts)}; {cure}"
 
-    def start(self) -> Outcome:
+    def start(self) -> TrainingOutcome:
         """The first model, from recordings or a simulated site; they stay among the examples as references."""
         job = self.job
         if self.champion is not None:
@@ -149,7 +149,7 @@ class Workshop:
             raise UsageError("a starter needs recordings and labels, or a simulated site; give either in the job")
         return self._started(given)
 
-    def _started(self, given: References) -> Outcome:
+    def _started(self, given: References) -> TrainingOutcome:
         self.examples.forget_references()
         for passage, heard in given.passages():
             self.examples.add_reference(passage, heard, segment=given.hearing.grid.segment)
@@ -158,9 +158,9 @@ class Workshop:
             log.warning(trouble.message, where=trouble.where)
         examples = self.examples.load(given.classes)
         model = replace(self._learned(examples, given.hearing), usual=given.usual())
-        return self._first(model, Origin.STARTER, "the first model")
+        return self._first(model, ModelOrigin.STARTER, "the first model")
 
-    def _start_unlabelled(self) -> Outcome:
+    def _start_unlabelled(self) -> TrainingOutcome:
         """Without a model and labels enough: at least know how far each sensor can be believed."""
         places = latest_sound(self.journal, self.job.unlabelled_seconds)
         if not places:
@@ -176,35 +176,42 @@ class Workshop:
             )
         except UsageError as error:
             return self._nothing(str(error))
-        return self._first(replace(model, usual=heard.usual), Origin.UNLABELLED, "nothing is labelled yet")
+        return self._first(replace(model, usual=heard.usual), ModelOrigin.UNLABELLED, "nothing is labelled yet")
 
-    def _first(self, model: Model, origin: Origin, why: str) -> Outcome:
+    def _first(self, model: Model, origin: ModelOrigin, why: str) -> TrainingOutcome:
         """Nothing is there that it could be worse than.
 
         Never a challenger, not for a moment: the daemon would try it, and promote it at the same time.
         """
-        added = self.registry.add(model, origin=origin, status=Status.RETIRED, why=why)
-        if added.status is not Status.CHAMPION:
+        added = self.registry.add(model, origin=origin, status=ModelStatus.RETIRED, why=why)
+        if added.status is not ModelStatus.CHAMPION:
             self.registry.promote(added.name, who="gemmed", why=why)
-        _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status=Status.CHAMPION, model=added.name, why=why)
-        return Outcome.PASSED
+        _tell(
+            self.journal,
+            self.job,
+            NoticeKind.RETRAINING_FINISHED,
+            status=ModelStatus.CHAMPION,
+            model=added.name,
+            why=why,
+        )
+        return TrainingOutcome.PASSED
 
-    def _learned(self, examples: Examples, hearing: Hearing) -> Model:
-        learning = Learning(hearing.grid, hearing.settings, self.job.seed, self.job.components, self.job.folds)
+    def _learned(self, examples: Examples, hearing: ArrayInput) -> Model:
+        learning = LearningPlan(hearing.grid, hearing.settings, self.job.seed, self.job.components, self.job.folds)
         return learn_validated(
             examples, learning, engine=ThisProcess(), told=lambda done, of: log.info("learned", fits=done, of=of)
         )
 
-    def _judged(self, model: Model, examples: Examples) -> Outcome:
+    def _judged(self, model: Model, examples: Examples) -> TrainingOutcome:
         honest = judge_honestly(examples, model)
         opposed = self._opposed(model, examples)
         verdict = self.gate.judge(model, honest, self.champion, opposed, classes_may_change=self._may_replace(model))
-        status = Status.CHALLENGER if verdict["passed"] else Status.REFUSED
+        status = ModelStatus.CHALLENGER if verdict["passed"] else ModelStatus.REFUSED
         why = "; ".join(verdict["reasons"]) or "nothing says that it is worse than the champion"
         known = {one.name for one in self.registry.all()}
         added = self.registry.add(
             model,
-            origin=Origin.RETRAINED,
+            origin=ModelOrigin.RETRAINED,
             status=status,
             why=why,
             facts={"gate": verdict},
@@ -215,7 +222,7 @@ class Workshop:
             why = f"what is labelled gives the model {added.name} again, which is {added.status}"
             return self._nothing(why + self._not_learned())
         log.info("judged", model=added.name, status=status, why=why)
-        return Outcome.PASSED if verdict["passed"] else Outcome.REFUSED
+        return TrainingOutcome.PASSED if verdict["passed"] else TrainingOutcome.REFUSED
 
     def _opposed(self, challenger: Model, examples: Examples) -> list[Judged]:
         """Judge the examples by the champion, if the challenger has its classes or may have others."""
@@ -231,7 +238,7 @@ class Workshop:
             self._is_with_starter or set(self.champion.classes) < set(challenger.classes)
         )
 
-    def _update(self, hearing: Hearing) -> int:
+    def _update(self, hearing: ArrayInput) -> int:
         labels = current_stretches(self.journal)
         wanted = self._wanted(labels, hearing)
         background = presumed_background(self.journal, labels, hearing)
@@ -246,12 +253,12 @@ class Workshop:
         """Recordings of which background is stored that may have to go."""
         return {one.recording for one in self.examples.passages() if is_presumed(one)}
 
-    def _wanted(self, labels: Mapping[str, Sequence[Stretch]], hearing: Hearing) -> list[Passage]:
+    def _wanted(self, labels: Mapping[str, Sequence[LabeledSpan]], hearing: ArrayInput) -> list[LabeledPassage]:
         """Passages of the classes, and of nobody, as far as their sound is kept by now."""
         until = stored_ends(self.journal, hearing.grid.rate_hz, hearing.n_sensors)
         known = {
             recording: [
-                Stretch(one.start, min(one.stop, until[recording]), one.label)
+                LabeledSpan(one.start, min(one.stop, until[recording]), one.label)
                 for one in stretches
                 if (one.label in self.classes or is_nobody(one.label)) and one.start < until[recording]
             ]
@@ -260,10 +267,10 @@ class Workshop:
         }
         return passages(known, rate_hz=hearing.grid.rate_hz)
 
-    def _hear(self, hearing: Hearing) -> Callable[[Passage], Iterator[Views]]:
+    def _hear(self, hearing: ArrayInput) -> Callable[[LabeledPassage], Iterator[Views]]:
         sensors = tuple(map(str, range(1, hearing.n_sensors + 1)))
 
-        def hear(passage: Passage) -> Iterator[Views]:
+        def hear(passage: LabeledPassage) -> Iterator[Views]:
             chain = Chain(*listening(hearing.grid, hearing.settings))
             chain.push(RecordingStarted(passage.recording, hearing.grid.rate_hz, sensors))
             # What came before is the background that the passage stands out from.
@@ -275,10 +282,10 @@ class Workshop:
 
         return hear
 
-    def _nothing(self, why: str) -> Outcome:
+    def _nothing(self, why: str) -> TrainingOutcome:
         log.info("nothing to learn", why=why)
         _tell(self.journal, self.job, NoticeKind.RETRAINING_FINISHED, status="nothing", why=why)
-        return Outcome.NOTHING
+        return TrainingOutcome.NOTHING
 
 
 @contextmanager
@@ -293,7 +300,7 @@ def _alone(state: Path) -> Iterator[None]:
         yield
 
 
-def run(state: Path, job: Job, *, starter: bool = False) -> Outcome:
+def run(state: Path, job: Job, *, starter: bool = False) -> TrainingOutcome:
     """One round of learning, told in the journal from beginning to end."""
     with _alone(state), Journal(state / "journal.sqlite") as journal:
         _tell(journal, job, NoticeKind.RETRAINING_STARTED, starter=starter)
@@ -308,7 +315,7 @@ def run(state: Path, job: Job, *, starter: bool = False) -> Outcome:
 
 
 def _tell(journal: Journal, job: Job, kind: NoticeKind, **details: Any) -> None:
-    journal.append([Entry(job.run, {"type": kind.value, **details})])
+    journal.append([JournalEntry(job.run, {"type": kind.value, **details})])
 
 
 def _stay_behind() -> None:
@@ -319,7 +326,7 @@ def _stay_behind() -> None:
     def watch() -> None:
         while os.read(0, 1):
             pass
-        os._exit(Outcome.FAILED)
+        os._exit(TrainingOutcome.FAILED)
 
     Thread(target=watch, daemon=True).start()
 
@@ -341,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error(str(error))
     except Exception:
         log.exception("learning failed")
-    return Outcome.FAILED
+    return TrainingOutcome.FAILED
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ _LESS_URGENT, _DIES_FIRST = 5, 500
 Snapshot = dict[str, Any]
 
 
-class Companion:
+class ChildProcess:
     """One such process, started again if it dies."""
 
     def __init__(self, module: str, settings: Settings, run: str) -> None:

@@ -1,10 +1,10 @@
 """A simulated array: who passes, how it sounds at every sensor, and what befalls the sensors."""
 
 from pipeline.simulation.day import Day
-from pipeline.simulation.faults import FAULTS, Episode, FaultPlan
+from pipeline.simulation.faults import FAULTS, FaultEpisode, FaultPlan
 from pipeline.simulation.scene import (
-    Recording,
     Scene,
+    SimulatedRecording,
     Site,
     array_positions,
     draw_scene,
@@ -19,10 +19,10 @@ __all__ = [
     "HUMAN_WITH_ANIMAL",
     "NOBODY",
     "Day",
-    "Episode",
+    "FaultEpisode",
     "FaultPlan",
-    "Recording",
     "Scene",
+    "SimulatedRecording",
     "Site",
     "array_positions",
     "draw_scene",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.events import Samples
 from pipeline.simulation.microphones import FULL_SCALE_PA, SELF_NOISE_DB, response
-from pipeline.simulation.propagation import REFERENCE_PA, Air, Floats, Sound, arrivals
+from pipeline.simulation.propagation import REFERENCE_PA, Air, EmittedSound, Floats, arrivals
 from pipeline.simulation.weather import chirp, wind_density
 
 PIECE_SECONDS = 15
@@ -136,7 +136,7 @@ class Climate:
 
 
 @dataclass(frozen=True, eq=False)
-class Background:
+class DayBackground:
     """What sensors record while nobody is there, in parts of full scale and made piece by piece."""
 
     climate: Climate
@@ -267,13 +267,13 @@ class Background:
             song += mix[0][:, None] * sine + mix[1][:, None] * cosine
         return song
 
-    def _chirps(self, number: int, ago_seconds: float) -> list[Sound]:
+    def _chirps(self, number: int, ago_seconds: float) -> list[EmittedSound]:
         """Birds that begin to sing during a piece which began some seconds before the one that is made."""
         middle = np.array([(number + 0.5) * PIECE_SECONDS])
         rng = self.climate.chance(_BIRDS, number)
         count = rng.poisson(PIECE_SECONDS * float(self.climate.birds_per_second(middle)[0]))
         chirps = [chirp(rng, PIECE_SECONDS, self.rate_hz) for _ in range(count)]
-        return [Sound(one.seconds - ago_seconds, one.place_m, one.pressure) for one in chirps]
+        return [EmittedSound(one.seconds - ago_seconds, one.place_m, one.pressure) for one in chirps]
 
 
 def _bump(hour: Floats, center: float, width: float) -> Floats:

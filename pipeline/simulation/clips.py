@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.simulation.footsteps import Foot, Voice, scale_pa
-from pipeline.simulation.propagation import Floats, Sound
+from pipeline.simulation.propagation import EmittedSound, Floats
 
 FOLDERS = ("steps", "hooves", "noise")
 _EXTENSIONS = {".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3"}
@@ -60,7 +60,7 @@ class Clips:
         first = int(rng.integers(len(hits)))
         return [hits[(first + k) % len(hits)] for k in range(min(_SAME_PLACE, len(hits)))]
 
-    def noises(self, rng: np.random.Generator, *, duration_seconds: float) -> list[Sound]:
+    def noises(self, rng: np.random.Generator, *, duration_seconds: float) -> list[EmittedSound]:
         """One clip for the whole recording, somewhere out there."""
         if not self._files["noise"]:
             return []
@@ -69,7 +69,7 @@ class Clips:
         far, bearing = rng.uniform(30, 80), rng.uniform(0, 2 * np.pi)
         level = float(rng.normal(38, 4)) + 20 * np.log10(far)
         loud = np.tile(clip, repeats) / max(float(np.sqrt(np.mean(clip**2))), 1e-9)
-        return [Sound(-0.5, (far * np.cos(bearing), far * np.sin(bearing)), scale_pa(level) / np.sqrt(8) * loud)]
+        return [EmittedSound(-0.5, (far * np.cos(bearing), far * np.sin(bearing)), scale_pa(level) / np.sqrt(8) * loud)]
 
     def _impacts(self, file: Path) -> list[Floats]:
         """Single hits of a clip, each with its peak at 1."""

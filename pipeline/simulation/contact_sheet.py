@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.events import Samples
 from pipeline.runtime.plotting import pyplot
-from pipeline.simulation.faults import FAULTS, NEED_A_PARTNER, Episode
+from pipeline.simulation.faults import FAULTS, NEED_A_PARTNER, FaultEpisode
 from pipeline.simulation.scene import Site, array_positions, record
 from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL
 
@@ -61,7 +61,7 @@ def _span(site: Site) -> slice:
 
 def _with_fault(site: Site, fault: str) -> Samples:
     span = _span(site)
-    episode = Episode(_FAULTY, span.start, span.stop, fault, 0.6, _NEIGHBOUR, (site.seed, 0))
+    episode = FaultEpisode(_FAULTY, span.start, span.stop, fault, 0.6, _NEIGHBOUR, (site.seed, 0))
     return np.asarray(record(site, 0, label=HUMAN, episodes=[episode]).samples[_FAULTY])
 
 

@@ -21,7 +21,7 @@ from pipeline import __version__
 from pipeline.core.atomic_write import write_whole
 from pipeline.core.errors import UsageError
 from pipeline.runtime.process_pool import Engine, progress_bar
-from pipeline.simulation.faults import Episode
+from pipeline.simulation.faults import FaultEpisode
 from pipeline.simulation.scene import ANIMAL_SHARE, Site, episodes_of, record
 from pipeline.simulation.subjects import HUMAN, HUMAN_WITH_ANIMAL
 
@@ -197,7 +197,7 @@ def _label_rows(dataset: Dataset, labels: Sequence[str]) -> list[Sequence[object
     return [(dataset.name(number), 0.0, dataset.site.duration_seconds, label) for number, label in enumerate(labels)]
 
 
-def _truth_rows(dataset: Dataset, episodes: Sequence[Sequence[Episode]]) -> list[Sequence[object]]:
+def _truth_rows(dataset: Dataset, episodes: Sequence[Sequence[FaultEpisode]]) -> list[Sequence[object]]:
     rate_hz = dataset.site.rate_hz
     return [
         (dataset.name(number), fault.sensor + 1, fault.start / rate_hz, fault.stop / rate_hz, fault.fault)
@@ -206,7 +206,7 @@ def _truth_rows(dataset: Dataset, episodes: Sequence[Sequence[Episode]]) -> list
     ]
 
 
-def _summary(dataset: Dataset, labels: Sequence[str], episodes: Sequence[Sequence[Episode]]) -> Table:
+def _summary(dataset: Dataset, labels: Sequence[str], episodes: Sequence[Sequence[FaultEpisode]]) -> Table:
     """Recordings per label, and how long each fault lasts at each sensor."""
     site = dataset.site
     counted = Counter(labels)

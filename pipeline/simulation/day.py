@@ -24,9 +24,9 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Samples
-from pipeline.simulation.climate import BAND_HZ, PIECE_SECONDS, Background, Climate
+from pipeline.simulation.climate import BAND_HZ, PIECE_SECONDS, Climate, DayBackground
 from pipeline.simulation.distractors import Distractor, distractor_pressure, draw_distractor
-from pipeline.simulation.faults import Episode, afflict, draw_episodes
+from pipeline.simulation.faults import FaultEpisode, afflict, draw_episodes
 from pipeline.simulation.microphones import FULL_SCALE_PA, converted, response
 from pipeline.simulation.propagation import Air, Floats
 from pipeline.simulation.scene import Site
@@ -49,7 +49,7 @@ _ARRIVALS, _SUBJECT, _VOICE, _DISTRACTORS, _NOISE, _FAULTS, _AIR = range(1, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SimulatedPassage:
     """A subject that passes the array between two times of the day, in seconds from its beginning."""
 
     number: int
@@ -153,12 +153,12 @@ class Day:
         return Climate(self.site.seed, self.start_hour)
 
     @cached_property
-    def background(self) -> Background:
+    def background(self) -> DayBackground:
         """Return the sound that remains when nobody passes; its pieces count from the first day."""
-        return Background(self.climate, self.site.sensors_m, self.site.gains, self.site.rate_hz, self._air)
+        return DayBackground(self.climate, self.site.sensors_m, self.site.gains, self.site.rate_hz, self._air)
 
     @cached_property
-    def passages(self) -> tuple[Passage, ...]:
+    def passages(self) -> tuple[SimulatedPassage, ...]:
         """Return all passages in the order of time, at least `LEAST_GAP_SECONDS` apart."""
         rng = self._chance(_ARRIVALS)
         count = int(rng.poisson(self.passages_per_day * self.seconds / 86_400))
@@ -175,7 +175,7 @@ class Day:
             starts[0] = min(starts[0], self.first_passage_seconds)
         starts += taken[: len(subjects)]
         return tuple(
-            Passage(number, subject.label, float(start), float(start + seconds), subject)
+            SimulatedPassage(number, subject.label, float(start), float(start + seconds), subject)
             for number, ((subject, seconds), start) in enumerate(zip(subjects, starts, strict=True))
         )
 
@@ -189,7 +189,7 @@ class Day:
         return tuple(sorted(drawn, key=lambda one: one.start_seconds))
 
     @cached_property
-    def episodes(self) -> tuple[Episode, ...]:
+    def episodes(self) -> tuple[FaultEpisode, ...]:
         """Return all faults of sensors in the order of time."""
         if self.site.faults is None:
             return ()
@@ -355,7 +355,9 @@ class Day:
         return lambda: self.clean((number + shift) % self.n_pieces).astype(np.float64)
 
 
-def _truth_of(passage: Passage, sensors_m: Floats, audible: tuple[float, float], ratio_db: Floats) -> PassageTruth:
+def _truth_of(
+    passage: SimulatedPassage, sensors_m: Floats, audible: tuple[float, float], ratio_db: Floats
+) -> PassageTruth:
     subject = passage.subject
     moments = np.arange(0.0, passage.end_seconds - passage.start_seconds, 0.05)
     distance = np.linalg.norm(subject.path.places(moments)[:, None] - sensors_m, axis=2)

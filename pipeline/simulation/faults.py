@@ -17,7 +17,7 @@ STEP_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class FaultContext:
     """What a fault can draw on: sound in parts of full scale while it lasts, and how bad it is, from 0 to 1."""
 
     own: Floats
@@ -40,37 +40,37 @@ class Moment:
         return mild + self.severity * (severe - mild)
 
 
-def dead(moment: Moment) -> Floats:
+def dead(moment: FaultContext) -> Floats:
     """Nothing but zeros."""
     return np.zeros(len(moment.own))
 
 
-def flat(moment: Moment) -> Floats:
+def flat(moment: FaultContext) -> Floats:
     """Cable off: an offset that flickers by one bit."""
     flicker = np.where(moment.rng.random(len(moment.own)) < 0.3, LSB, 0.0)
     return flicker + round(moment.between(2, 40)) * LSB
 
 
-def stuck(moment: Moment) -> Floats:
+def stuck(moment: FaultContext) -> Floats:
     """The converter repeats one value."""
     value = moment.rng.uniform(-1, 1) * moment.between(0.05, 0.9)
     return np.full(len(moment.own), value)
 
 
-def loud_bursts(moment: Moment) -> Floats:
+def loud_bursts(moment: FaultContext) -> Floats:
     """Crackling contact: loud noise, on and off."""
     on = _runs(moment, runs_per_second=moment.between(2, 6), seconds=(0.03, 0.2))
     noise: Floats = moment.between(0.15, 0.6) * moment.rng.standard_normal(len(on))
     return np.where(on, noise, moment.own)
 
 
-def clipping(moment: Moment) -> Floats:
+def clipping(moment: FaultContext) -> Floats:
     """Gain far too high: up to a tenth of all samples at the rails."""
     share = moment.between(0.005, 0.1)
     return moment.own / max(float(np.quantile(np.abs(moment.own), 1 - share)), LSB)
 
 
-def hum(moment: Moment) -> Floats:
+def hum(moment: FaultContext) -> Floats:
     """Mains and its harmonics."""
     t = moment.seconds
     phases = moment.rng.uniform(0, 2 * np.pi, 5)
@@ -79,7 +79,7 @@ def hum(moment: Moment) -> Floats:
     return humming
 
 
-def dc_drift(moment: Moment) -> Floats:
+def dc_drift(moment: FaultContext) -> Floats:
     """The operating point wanders off within seconds."""
     sign = moment.rng.choice([-1.0, 1.0])
     ramp = np.minimum(1, np.arange(moment.offset, moment.offset + len(moment.own)) / (4 * moment.rate_hz))
@@ -87,52 +87,52 @@ def dc_drift(moment: Moment) -> Floats:
     return drifting
 
 
-def gain_loss(moment: Moment) -> Floats:
+def gain_loss(moment: FaultContext) -> Floats:
     """Water in the membrane: 15 to 40 dB too quiet."""
     return moment.own * float(10 ** (-moment.between(15, 40) / 20))
 
 
-def dropouts(moment: Moment) -> Floats:
+def dropouts(moment: FaultContext) -> Floats:
     """Zeros for some milliseconds, again and again."""
     off = _runs(moment, runs_per_second=moment.between(3, 10), seconds=(0.005, 0.06))
     return np.where(off, 0.0, moment.own)
 
 
-def spikes(moment: Moment) -> Floats:
+def spikes(moment: FaultContext) -> Floats:
     """Single samples far out."""
     hit = _at_random(moment, moment.between(4, 40))
     height = moment.rng.choice([-1.0, 1.0], len(hit)) * moment.rng.uniform(0.3, 0.9, len(hit))
     return np.where(hit, height, moment.own)
 
 
-def polarity(moment: Moment) -> Floats:
+def polarity(moment: FaultContext) -> Floats:
     """Wires exchanged."""
     return -moment.own
 
 
-def crosstalk(moment: Moment) -> Floats:
+def crosstalk(moment: FaultContext) -> Floats:
     """A neighbour's cable leaks in."""
     leak = moment.between(0.6, 0.95)
     return (1 - leak) * moment.own + leak * moment.partner
 
 
-def swapped(moment: Moment) -> Floats:
+def swapped(moment: FaultContext) -> Floats:
     """Two plugs exchanged; the partner has it too."""
     return moment.partner
 
 
-def stale(moment: Moment) -> Floats:
+def stale(moment: FaultContext) -> Floats:
     """A buffer of another time is played again: perfectly nominal sound."""
     return moment.elsewhere
 
 
-def clock_drift(moment: Moment) -> Floats:
+def clock_drift(moment: FaultContext) -> Floats:
     """The sensor's clock runs fast, so its sound falls behind more and more."""
     slow = 1 - moment.between(0.002, 0.02)
     return interpolated(moment.own, slow * np.arange(len(moment.own), dtype=np.float64))
 
 
-def wind_roar(moment: Moment) -> Floats:
+def wind_roar(moment: FaultContext) -> Floats:
     """The windscreen is gone: one sensor drowns in low rumble."""
     smooth = np.hanning(max(moment.rate_hz // 60, 3))
     rumble = np.convolve(moment.rng.standard_normal(len(moment.own)), smooth)[: len(moment.own)]
@@ -140,7 +140,7 @@ def wind_roar(moment: Moment) -> Floats:
     return moment.own + moment.between(0.03, 0.3) * swell * rumble / max(float(rumble.std()), 1e-12)
 
 
-FAULTS: dict[str, Callable[[Moment], Floats]] = {
+FAULTS: dict[str, Callable[[FaultContext], Floats]] = {
     fault.__name__: fault
     for fault in (
         dead, flat, stuck, loud_bursts, clipping, hum, dc_drift, gain_loss, dropouts, spikes, polarity, crosstalk,
@@ -154,7 +154,7 @@ _DRAWN_ONCE = ("stuck", "hum", "dc_drift")
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class FaultEpisode:
     """A fault of one sensor (counted from 0), from sample `start` to before `stop`."""
 
     sensor: int
@@ -167,7 +167,7 @@ class Episode:
     offset: int = 0
     """Samples since the fault began, if this is a later part of it."""
 
-    def part(self, start: int, stop: int) -> Episode:
+    def part(self, start: int, stop: int) -> FaultEpisode:
         """Return what lies between two samples, counted from the first of them."""
         first, last = max(self.start, start), min(self.stop, stop)
         # Noise differs from part to part; what a fault draws once, such as the value it is stuck at, stays.
@@ -235,7 +235,7 @@ def bursts(rng: np.random.Generator, n_steps: int, *, share: float, mean_steps: 
 
 def draw_episodes(
     plan: FaultPlan, rng: np.random.Generator, *, length: int, rate_hz: int, seed: Sequence[int]
-) -> list[Episode]:
+) -> list[FaultEpisode]:
     """Faults of all sensors during a recording, by the start of each."""
     step = round(STEP_SECONDS * rate_hz)
     n_steps = -(-length // step)
@@ -244,7 +244,7 @@ def draw_episodes(
         for sensor, share in enumerate(plan.shares if plan.kinds else ())
         for start, stop in bursts(rng, n_steps, share=share, mean_steps=plan.mean_seconds / STEP_SECONDS)
     ]
-    episodes: list[Episode] = []
+    episodes: list[FaultEpisode] = []
     for number, (sensor, start, stop) in enumerate(sorted(stretches, key=lambda stretch: stretch[1])):
         healthy = _healthy_partners(sensor, start, stop, stretches, episodes, len(plan.shares))
         kinds = [kind for kind in plan.kinds if healthy or kind not in NEED_A_PARTNER]
@@ -252,14 +252,19 @@ def draw_episodes(
             continue
         partner = int(rng.choice(healthy)) if healthy else sensor
         kind, severity = str(rng.choice(kinds)), float(rng.random())
-        episodes.append(Episode(sensor, start, stop, kind, severity, partner, (*seed, number)))
+        episodes.append(FaultEpisode(sensor, start, stop, kind, severity, partner, (*seed, number)))
         if kind == "swapped":
-            episodes.append(Episode(partner, start, stop, kind, severity, sensor, (*seed, number)))
+            episodes.append(FaultEpisode(partner, start, stop, kind, severity, sensor, (*seed, number)))
     return episodes
 
 
 def _healthy_partners(
-    sensor: int, start: int, stop: int, stretches: list[tuple[int, int, int]], episodes: list[Episode], n_sensors: int
+    sensor: int,
+    start: int,
+    stop: int,
+    stretches: list[tuple[int, int, int]],
+    episodes: list[FaultEpisode],
+    n_sensors: int,
 ) -> list[int]:
     """Other sensors that nothing befalls meanwhile."""
     taken = {other for other, a, b in stretches if a < stop and b > start}
@@ -267,13 +272,13 @@ def _healthy_partners(
     return [other for other in range(n_sensors) if other != sensor and other not in taken]
 
 
-def afflict(sound: Floats, episodes: Sequence[Episode], elsewhere: Callable[[], Floats], rate_hz: int) -> Floats:
+def afflict(sound: Floats, episodes: Sequence[FaultEpisode], elsewhere: Callable[[], Floats], rate_hz: int) -> Floats:
     """The array's sound with its faults; each draws on the sound without any."""
     faulty = sound.copy()
     for episode in episodes:
         span = slice(episode.start, episode.stop)
         other = elsewhere()[episode.sensor, span] if episode.fault == "stale" else sound[episode.sensor, span]
-        moment = Moment(
+        moment = FaultContext(
             own=sound[episode.sensor, span],
             partner=sound[episode.partner, span],
             elsewhere=other,
@@ -286,7 +291,7 @@ def afflict(sound: Floats, episodes: Sequence[Episode], elsewhere: Callable[[], 
     return faulty
 
 
-def _runs(moment: Moment, *, runs_per_second: float, seconds: tuple[float, float]) -> Mask:
+def _runs(moment: FaultContext, *, runs_per_second: float, seconds: tuple[float, float]) -> Mask:
     """Random stretches of time."""
     on = np.zeros(len(moment.own), np.bool_)
     starts = np.flatnonzero(_at_random(moment, runs_per_second))
@@ -295,7 +300,7 @@ def _runs(moment: Moment, *, runs_per_second: float, seconds: tuple[float, float
     return on
 
 
-def _at_random(moment: Moment, times_per_second: float) -> Mask:
+def _at_random(moment: FaultContext, times_per_second: float) -> Mask:
     """Random samples, at least one of them, for a fault that does nothing is none."""
     hit = moment.rng.random(len(moment.own)) < times_per_second / moment.rate_hz
     hit[moment.rng.integers(len(hit))] |= not hit.any()

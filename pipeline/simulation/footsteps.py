@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.simulation.propagation import REFERENCE_PA, Floats, Sound
+from pipeline.simulation.propagation import REFERENCE_PA, EmittedSound, Floats
 
 _STEP_SECONDS = 0.35  # a contact has died away by then
 
@@ -193,7 +193,7 @@ def footfalls(
     rate_hz: int,
     steps: Voice | None = None,
     hooves: Voice | None = None,
-) -> list[Sound]:
+) -> list[EmittedSound]:
     """Every contact with the ground during a recording; recorded steps bring their own toe."""
     sounds = []
     for number, seconds in enumerate(
@@ -207,13 +207,13 @@ def footfalls(
             contacts.append((seconds + toe_after, heel + walker.toe_db + float(rng.normal(0, 1))))
         for moment, level in contacts:
             place = walker.path.place(moment, aside_m=aside)
-            sounds.append(Sound(moment, place, (steps or contact)(replace(foot, level_db=level), rng, rate_hz)))
+            sounds.append(EmittedSound(moment, place, (steps or contact)(replace(foot, level_db=level), rng, rate_hz)))
     return sounds + hoofbeats(walker, rng, duration_seconds, rate_hz, hooves or contact)
 
 
 def hoofbeats(
     walker: Walker, rng: np.random.Generator, duration_seconds: float, rate_hz: int, voice: Voice
-) -> list[Sound]:
+) -> list[EmittedSound]:
     """Return the contacts of the animal alone; none if the walker has no animal."""
     if walker.animal is None:
         return []
@@ -225,7 +225,7 @@ def hoofbeats(
             behind = walker.lead_m + (species.length_m if leg in (0, 2) else 0.0)
             place = walker.path.place(seconds, behind_m=behind, aside_m=0.15 if leg < 2 else -0.15)
             level = paw.level_db + float(rng.normal(0, 1.5))
-            sounds.append(Sound(seconds, place, voice(replace(paw, level_db=level), rng, rate_hz)))
+            sounds.append(EmittedSound(seconds, place, voice(replace(paw, level_db=level), rng, rate_hz)))
     return sounds
 
 

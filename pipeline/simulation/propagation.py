@@ -42,7 +42,7 @@ class Air:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sound:
+class EmittedSound:
     """What one place emits: pressure in pascal at a distance of 1 m, from `seconds` on."""
 
     seconds: float
@@ -50,7 +50,7 @@ class Sound:
     pressure: Floats
 
 
-def arrivals(sounds: list[Sound], sensors_m: Floats, *, length: int, rate_hz: int, air: Air) -> Floats:
+def arrivals(sounds: list[EmittedSound], sensors_m: Floats, *, length: int, rate_hz: int, air: Air) -> Floats:
     """Pressure at every sensor, (sensors, length): each sound delayed, spread over a sphere and absorbed."""
     heard = np.zeros((len(sensors_m), length))
     for sound in sounds:
@@ -58,7 +58,7 @@ def arrivals(sounds: list[Sound], sensors_m: Floats, *, length: int, rate_hz: in
     return heard
 
 
-def _add(heard: Floats, sound: Sound, sensors_m: Floats, rate_hz: int, air: Air) -> None:
+def _add(heard: Floats, sound: EmittedSound, sensors_m: Floats, rate_hz: int, air: Air) -> None:
     from scipy.fft import irfft, next_fast_len, rfft
 
     distance = np.maximum(np.linalg.norm(sensors_m - np.array(sound.place_m), axis=1), NEAREST_M)

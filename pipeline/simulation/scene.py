@@ -12,7 +12,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.events import Samples
 from pipeline.core.framing import Grid
 from pipeline.simulation.clips import Clips
-from pipeline.simulation.faults import STEP_SECONDS, Episode, FaultPlan, afflict, draw_episodes
+from pipeline.simulation.faults import STEP_SECONDS, FaultEpisode, FaultPlan, afflict, draw_episodes
 from pipeline.simulation.footsteps import SURFACES, Walker, footfalls
 from pipeline.simulation.microphones import FULL_SCALE_PA, SELF_NOISE_DB, converted, response
 from pipeline.simulation.propagation import REFERENCE_PA, Air, Floats, arrivals
@@ -87,7 +87,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recording:
+class SimulatedRecording:
     """Sound as a 16-bit converter gives it, and the truth about it."""
 
     label: str
@@ -95,7 +95,7 @@ class Recording:
     """The human in it, or the animal alone; None for a vehicle, or if nobody passes."""
     weather: Weather
     samples: Samples
-    episodes: tuple[Episode, ...]
+    episodes: tuple[FaultEpisode, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +115,10 @@ class Scene:
         """What a stale buffer plays."""
         return _another(self.site, self.number)
 
-    def recorded(self, episodes: Sequence[Episode] = ()) -> Recording:
+    def recorded(self, episodes: Sequence[FaultEpisode] = ()) -> SimulatedRecording:
         """The scene by sensors that something befalls meanwhile."""
         sound = afflict(self.sound, episodes, lambda: self.elsewhere, self.site.rate_hz)
-        return Recording(self.label, self.walker, self.weather, converted(sound), tuple(episodes))
+        return SimulatedRecording(self.label, self.walker, self.weather, converted(sound), tuple(episodes))
 
 
 def draw_scene(site: Site, number: int, label: str, *, weather: Weather | None = None) -> Scene:
@@ -127,8 +127,8 @@ def draw_scene(site: Site, number: int, label: str, *, weather: Weather | None =
 
 
 def record(
-    site: Site, number: int, *, label: str | None = None, episodes: Sequence[Episode] | None = None
-) -> Recording:
+    site: Site, number: int, *, label: str | None = None, episodes: Sequence[FaultEpisode] | None = None
+) -> SimulatedRecording:
     """Recording `number` of a site; the same site, number and label always give the same bits.
 
     Label and faults are drawn unless given; the walk and the weather do not depend on the faults.
@@ -137,7 +137,7 @@ def record(
     return draw_scene(site, number, label).recorded(episodes_of(site, number) if episodes is None else episodes)
 
 
-def episodes_of(site: Site, number: int) -> list[Episode]:
+def episodes_of(site: Site, number: int) -> list[FaultEpisode]:
     """The faults during a recording, without the sound."""
     if site.faults is None:
         return []

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.simulation.clips import Clips, recorded
 from pipeline.simulation.footsteps import Path, Voice, Walker, contact, draw_walker, footfalls, hoofbeats
-from pipeline.simulation.propagation import Air, Floats, Sound, arrivals
+from pipeline.simulation.propagation import Air, EmittedSound, Floats, arrivals
 from pipeline.simulation.vehicle import Vehicle, draw_vehicle, drive_by
 
 HUMAN, HUMAN_WITH_ANIMAL, ANIMAL, TWO_HUMANS, VEHICLE = "human", "human_animal", "animal", "two_humans", "vehicle"
@@ -85,7 +85,7 @@ def pressure_of(
         return drive_by(
             subject.vehicle, subject.path, rng, sensors_m=sensors_m, length=length, rate_hz=rate_hz, air=air
         )
-    sounds: list[Sound] = []
+    sounds: list[EmittedSound] = []
     for walker in subject.walkers:
         steps, hooves = voices(clips, rng)
         if subject.label == ANIMAL:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.simulation.propagation import REFERENCE_PA, Floats, Sound
+from pipeline.simulation.propagation import REFERENCE_PA, EmittedSound, Floats
 
 _THIRD_OCTAVE = 2 ** (1 / 6) - 2 ** (-1 / 6)  # bandwidth of a third of an octave, in parts of its centre
 
@@ -67,14 +67,14 @@ def background(weather: Weather, rng: np.random.Generator, *, n_sensors: int, le
     return noise
 
 
-def birds(weather: Weather, rng: np.random.Generator, *, duration_seconds: float, rate_hz: int) -> list[Sound]:
+def birds(weather: Weather, rng: np.random.Generator, *, duration_seconds: float, rate_hz: int) -> list[EmittedSound]:
     """Chirps from trees around the array, by day."""
     if weather.night:
         return []
     return [chirp(rng, duration_seconds, rate_hz) for _ in range(rng.poisson(4))]
 
 
-def chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> Sound:
+def chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> EmittedSound:
     """Draw one call of a bird that begins within the duration."""
     t = np.arange(round(rng.uniform(0.08, 0.25) * rate_hz)) / rate_hz
     start_hz, end_hz = rng.uniform(2000, 5500, 2)
@@ -83,7 +83,7 @@ def chirp(rng: np.random.Generator, duration_seconds: float, rate_hz: int) -> So
     audible = max(start_hz, end_hz) < 0.45 * rate_hz
     pressure = REFERENCE_PA * 10 ** (rng.normal(62, 4) / 20) * np.sin(phase) * np.sin(np.pi * t / length) ** 2 * audible
     far, bearing = rng.uniform(15, 60), rng.uniform(0, 2 * np.pi)
-    return Sound(rng.uniform(0, duration_seconds), (far * np.cos(bearing), far * np.sin(bearing)), pressure)
+    return EmittedSound(rng.uniform(0, duration_seconds), (far * np.cos(bearing), far * np.sin(bearing)), pressure)
 
 
 def _crickets(rng: np.random.Generator, n_sensors: int, length: int, rate_hz: int) -> Floats:

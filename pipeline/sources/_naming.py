@@ -32,7 +32,7 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class NamePattern:
     """A template of file names with the fields {recording}, {sensor} and {time:...}, the last in UTC."""
 
     text: str
@@ -61,7 +61,7 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
     return [int(part) if place % 2 else part.casefold() for place, part in enumerate(parts)], name
 
 
-def compile_pattern(text: str) -> Pattern:
+def compile_pattern(text: str) -> NamePattern:
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
@@ -84,7 +84,7 @@ def compile_pattern(text: str) -> Pattern:
         if fields.count(field) > 1:
             break
     _check_fields(text, fields)
-    return Pattern(text, re.compile(expression, re.DOTALL | re.ASCII), time_format)
+    return NamePattern(text, re.compile(expression, re.DOTALL | re.ASCII), time_format)
 
 
 def _check_fields(text: str, fields: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import schema as chosen
 from pipeline.core.protocols import Source
-from pipeline.sources.reconnecting import Door, Patience
+from pipeline.sources.reconnecting import Door, RetryPolicy
 
 if TYPE_CHECKING:
     from pipeline.simulation import Day, Site
@@ -20,9 +20,9 @@ _TICK_SECONDS = 1.0
 """A folder is asked at least so often whether to stop."""
 
 
-def patience(settings: chosen.Settings) -> Patience:
+def patience(settings: chosen.Settings) -> RetryPolicy:
     source = settings.source
-    return Patience(
+    return RetryPolicy(
         tick_seconds=source.tick_seconds,
         stuck_seconds=source.stuck_seconds,
         retry_first_seconds=source.retry_first_seconds,
@@ -33,11 +33,11 @@ def patience(settings: chosen.Settings) -> Patience:
 def door(settings: chosen.Settings) -> Door:
     """The door of a source that is heard as one stream."""
     source = settings.source
-    if isinstance(source, chosen.PcmSource):
+    if isinstance(source, chosen.PcmSourceSettings):
         return _pcm(settings, source)
-    if isinstance(source, chosen.SoundcardSource):
+    if isinstance(source, chosen.SoundcardSourceSettings):
         return _soundcard(settings, source)
-    assert isinstance(source, chosen.SimulatedSource)
+    assert isinstance(source, chosen.SimulatedSourceSettings)
     return _simulated(settings, source)
 
 
@@ -45,7 +45,7 @@ def _block_samples(settings: chosen.Settings) -> int:
     return max(1, round(_BLOCK_SECONDS * settings.array.rate_hz))
 
 
-def _pcm(settings: chosen.Settings, source: chosen.PcmSource) -> Door:
+def _pcm(settings: chosen.Settings, source: chosen.PcmSourceSettings) -> Door:
     def open_source() -> Source:
         from pipeline.sources.pcm import open_pcm
 
@@ -68,7 +68,7 @@ def _pcm(settings: chosen.Settings, source: chosen.PcmSource) -> Door:
     )
 
 
-def _soundcard(settings: chosen.Settings, source: chosen.SoundcardSource) -> Door:
+def _soundcard(settings: chosen.Settings, source: chosen.SoundcardSourceSettings) -> Door:
     def open_source() -> Source:
         from pipeline.sources.soundcard import SoundcardSource
 
@@ -86,7 +86,7 @@ def _soundcard(settings: chosen.Settings, source: chosen.SoundcardSource) -> Doo
 def simulated_site(settings: chosen.Settings) -> dict[str, Any]:
     """As `site_of` takes it."""
     source = settings.source
-    assert isinstance(source, chosen.SimulatedSource)
+    assert isinstance(source, chosen.SimulatedSourceSettings)
     return {
         "seed": source.seed,
         "rate_hz": settings.array.rate_hz,
@@ -101,7 +101,7 @@ def simulated_site(settings: chosen.Settings) -> dict[str, Any]:
     }
 
 
-def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Door:
+def _simulated(settings: chosen.Settings, source: chosen.SimulatedSourceSettings) -> Door:
     def open_source() -> Source:
         from pipeline.simulation.options import site_of
         from pipeline.sources.simulated import SimulatedSource
@@ -117,7 +117,7 @@ def _simulated(settings: chosen.Settings, source: chosen.SimulatedSource) -> Doo
     return Door(name="simulated array", open=open_source, again=False)
 
 
-def _day(site: Site, source: chosen.SimulatedSource) -> Day:
+def _day(site: Site, source: chosen.SimulatedSourceSettings) -> Day:
     """A day that begins in the morning, with somebody about to pass."""
     from pipeline.simulation import Day
 
@@ -133,19 +133,19 @@ def _day(site: Site, source: chosen.SimulatedSource) -> Day:
 def source_name(settings: chosen.Settings) -> str:
     """Of a log, for whoever goes on there; which broker has it now does not matter."""
     source = settings.source
-    return f"{settings.broker.name}/{source.array}" if isinstance(source, chosen.StreamSource) else source.kind
+    return f"{settings.broker.name}/{source.array}" if isinstance(source, chosen.StreamSourceSettings) else source.kind
 
 
 def streamed(
-    settings: chosen.Settings, source: chosen.StreamSource, *, place: str | None, name: Callable[[int], str]
+    settings: chosen.Settings, source: chosen.StreamSourceSettings, *, place: str | None, name: Callable[[int], str]
 ) -> StreamedArray:
     """The log of an array, from a place on."""
     from pipeline.sources.jetstream import StreamedArray
-    from pipeline.transport.wire import Log
+    from pipeline.transport.wire import StreamNames
 
     return StreamedArray(
         settings.broker.access(),
-        Log(settings.broker.name),
+        StreamNames(settings.broker.name),
         source.array,
         rate_hz=settings.array.rate_hz,
         n_sensors=settings.array.sensors,
@@ -156,7 +156,7 @@ def streamed(
     )
 
 
-def folder(settings: chosen.Settings, source: chosen.FolderSource, known: set[str]) -> Source:
+def folder(settings: chosen.Settings, source: chosen.FolderSourceSettings, known: set[str]) -> Source:
     """Files that are dropped there, those aside that were heard before."""
     from pipeline.sources.watch_folder import FolderSource
 

@@ -12,10 +12,10 @@ from typing import Self
 from pipeline.core.errors import LinkError, SourceError
 from pipeline.core.events import Block, Gap, Idle, Notice, Paced, RecordingEnded, RecordingStarted, SourceTrouble, Tick
 from pipeline.sources.live_folder import titled
-from pipeline.sources.reconnecting import Patience
+from pipeline.sources.reconnecting import RetryPolicy
 from pipeline.sources.reorder import Sorting, portions, require_known
 from pipeline.transport.nats import Access, Broker, Message
-from pipeline.transport.wire import Log
+from pipeline.transport.wire import StreamNames
 
 _LOOK_UP_SECONDS = 0.25
 
@@ -32,7 +32,7 @@ class StreamedArray:
     def __init__(
         self,
         access: Access,
-        log: Log,
+        log: StreamNames,
         array: str,
         *,
         rate_hz: int,
@@ -40,7 +40,7 @@ class StreamedArray:
         place: str | None,
         from_newest: bool,
         name: Callable[[int], str],
-        patience: Patience,
+        patience: RetryPolicy,
     ) -> None:
         self._access, self._log, self._array = access, log, array
         self._rate_hz, self._n_sensors = rate_hz, n_sensors

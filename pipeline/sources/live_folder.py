@@ -12,7 +12,7 @@ from typing import Self
 from pipeline.core.errors import SourceError
 from pipeline.core.events import Block, FileHeard, Gap, RecordingStarted, SourceTrouble, Tick
 from pipeline.core.protocols import Source
-from pipeline.sources.reconnecting import Patience
+from pipeline.sources.reconnecting import RetryPolicy
 
 _LOOK_UP_SECONDS = 0.25
 
@@ -25,7 +25,7 @@ class WatchedFolder:
     place = None
 
     def __init__(self, open_folder: Callable[[set[str]], Source], *, known: set[str], name: Callable[[int], str],
-                 patience: Patience) -> None:  # fmt: skip
+                 patience: RetryPolicy) -> None:  # fmt: skip
         self._open, self._known, self._name, self._patience = open_folder, known, name, patience
         self._number = 0
         self._stopped = False

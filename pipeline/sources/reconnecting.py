@@ -12,7 +12,7 @@ from typing import Self
 from pipeline.core.errors import GemmedError, SettingsError, SourceError
 from pipeline.core.events import Block, Gap, Notice, NoticeKind, Paced, RecordingStarted, SourceTrouble, Tick
 from pipeline.core.protocols import Source
-from pipeline.sources.ring_buffer import Ended, Ring, RingClosed
+from pipeline.sources.ring_buffer import Ended, RingBuffer, RingClosed
 
 _MOST_SECONDS = 0.25
 """Of sound in a block: what waits is taken in larger pieces, but not so large that others wait for it."""
@@ -27,7 +27,7 @@ _MOST_HANGING = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """When a source counts as stuck, how often it is tried again, and over what time its pace is measured."""
 
     tick_seconds: float = 1.0
@@ -49,10 +49,10 @@ class Door:
     """Whether to open it again if it lives but delivers nothing for long; who waits for a caller does."""
 
 
-class Connection:
+class SourceConnection:
     """One attempt at a source. A thread that hangs in it is left behind: nothing it says later is heard."""
 
-    def __init__(self, door: Door, ring: Ring) -> None:
+    def __init__(self, door: Door, ring: RingBuffer) -> None:
         self.ring = ring
         self._door = door
         self._thread = Thread(target=self._hear, name=f"hearing {door.name}", daemon=True)
@@ -123,18 +123,18 @@ class LiveSource:
         recording_seconds: float = 6 * 3600.0,
         beat: int = 1,
         name: Callable[[int], str] = "recording-{}".format,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._door, self._rate_hz, self._n_sensors = door, rate_hz, n_sensors
         self._capacity, self._drop_oldest = max(1, round(buffer_seconds * rate_hz)), drop_oldest
         self._length, self._name, self._beat = round(recording_seconds * rate_hz), name, beat
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._steady, self._clock = steady, _Clock(wall, steady)
         self._stopped = False
-        self._connection: Connection | None = None
-        self._left: list[Connection] = []
+        self._connection: SourceConnection | None = None
+        self._left: list[SourceConnection] = []
         self._sensors: tuple[str, ...] = tuple(str(sensor + 1) for sensor in range(n_sensors))
         self._number = 0
         self._started_at = self._clock.now()
@@ -193,8 +193,8 @@ class LiveSource:
 
     def _hear(self, silent_since: float) -> Generator[object, None, float | None]:
         """All of one connection; when it delivered its last sample, None if it never did."""
-        ring = Ring(self._n_sensors, self._capacity, drop_oldest=self._drop_oldest, steady=self._steady)
-        self._connection = connection = Connection(self._door, ring)
+        ring = RingBuffer(self._n_sensors, self._capacity, drop_oldest=self._drop_oldest, steady=self._steady)
+        self._connection = connection = SourceConnection(self._door, ring)
         self.openings += 1
         hearing = _Hearing(self, ring, silent_since)
         try:
@@ -269,7 +269,7 @@ class LiveSource:
 class _Hearing:
     """What comes through one connection, in the numbers of the recording."""
 
-    def __init__(self, live: LiveSource, ring: Ring, silent_since: float) -> None:
+    def __init__(self, live: LiveSource, ring: RingBuffer, silent_since: float) -> None:
         self._live, self._ring, self._silent_since = live, ring, silent_since
         self._patience, self._steady = live._patience, live._steady
         self.heard = False

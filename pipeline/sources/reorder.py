@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.core.errors import SourceError
 from pipeline.core.events import Block, Gap, Notice, Paced, RecordingEnded, RecordingStarted, SourceTrouble, Tick
 from pipeline.transport.nats import Broker, Message
-from pipeline.transport.wire import Log, Parcel, WrongVersion, unpacked
+from pipeline.transport.wire import Parcel, StreamNames, WrongVersion, unpacked
 
 LOST = "lost on the way"
 BEFORE = "before the log begins"
@@ -255,7 +255,7 @@ def _from(fact: Block | Gap, sample: int) -> Block | Gap:
 
 
 def portions(
-    broker: Broker, log: Log, array: str, sorting: Sorting, *, wait_seconds: float = _WAIT_SECONDS
+    broker: Broker, log: StreamNames, array: str, sorting: Sorting, *, wait_seconds: float = _WAIT_SECONDS
 ) -> Iterator[tuple[Message | None, list[object]]]:
     """Each message of an array with the facts that it completes, from where the sorting is on.
 
@@ -270,12 +270,12 @@ def portions(
             yield None, []
 
 
-def arrays_in(broker: Broker, log: Log) -> list[str]:
+def arrays_in(broker: Broker, log: StreamNames) -> list[str]:
     """Those of which a log holds something."""
     return sorted(subject.rpartition(".")[2] for subject in broker.subjects(log.stream, log.subject("*")))
 
 
-def require_known(broker: Broker, log: Log, array: str) -> None:
+def require_known(broker: Broker, log: StreamNames, array: str) -> None:
     """A `SourceError` if nobody ever published this array."""
     known = arrays_in(broker, log)
     if array not in known:

@@ -41,7 +41,7 @@ class _Run:
         return self.stop - self.start
 
 
-class Ring:
+class RingBuffer:
     """All sensors side by side, always aligned.
 
     When it is full, the oldest samples of all sensors go, counted and told as a gap; or the writer waits, if it can. A

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.core.errors import SettingsError
 from pipeline.core.events import Block, RecordingStarted, Samples
-from pipeline.simulation import Day, Recording, Site, record
+from pipeline.simulation import Day, SimulatedRecording, Site, record
 from pipeline.simulation.microphones import converted
 from pipeline.sources._chunks import channel_names, require
 
@@ -61,7 +61,7 @@ class SimulatedSource:
         self._facts = self._play()
         return self._facts
 
-    def scene(self, number: int) -> tuple[int, Recording]:
+    def scene(self, number: int) -> tuple[int, SimulatedRecording]:
         """The sample at which recording `number` of a site begins to be heard, and the recording with its truth."""
         return number * (self._site.length - self._fade), record(self._site, number)
 

@@ -12,7 +12,7 @@ from typing import Self
 from pipeline.core.errors import SettingsError, SourceError
 from pipeline.core.events import FileHeard, SourceTrouble, Tick
 from pipeline.sources._chunks import require
-from pipeline.sources._naming import AUDIO_SUFFIXES, Pattern, compile_pattern, natural_key
+from pipeline.sources._naming import AUDIO_SUFFIXES, NamePattern, compile_pattern, natural_key
 from pipeline.sources.files import FileSource, Piece, Recording
 
 
@@ -143,7 +143,7 @@ class FolderSource:
         return FileSource([recording], rate_hz=self._rate_hz, n_sensors=self._n_sensors, resample=self._resample)
 
 
-def _read(pattern: Pattern, path: Path) -> Recording:
+def _read(pattern: NamePattern, path: Path) -> Recording:
     fields = pattern.read(path.name)
     if fields is None:
         raise SourceError(f"does not fit the pattern {pattern.text!r}; rename it, or change the pattern and touch it")

@@ -20,7 +20,7 @@ _NOVEL = 0.05
 """Where all sensors together are so unusual, no single one is blamed for it."""
 
 
-class Suspicion:
+class AnomalyAlarms:
     """Evidence from p-values of segments that do not overlap, summed up until it suffices.
 
     One sensor against the others is a fault; all of them together are an event. The sums reach their height by chance

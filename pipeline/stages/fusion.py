@@ -23,7 +23,7 @@ from pipeline.core.events import (
     class_probabilities,
 )
 from pipeline.core.sensor_state import State
-from pipeline.stages.presence import Evidence
+from pipeline.stages.presence import PresenceEvidence
 
 _FULL_WEIGHT = 10.0
 """A p-value so many times alpha, or more, is no reason to believe a sensor less."""
@@ -61,7 +61,7 @@ class Fusion:
         *,
         alpha: float = 0.01,
         least_confidence: float = 0.6,
-        somebody: Evidence | None = None,
+        somebody: PresenceEvidence | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise SettingsError(f"alpha={alpha} must lie between 0 and 1; 0.01 is usual")

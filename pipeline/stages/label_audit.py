@@ -16,7 +16,7 @@ _LEAST_SEGMENTS = 3
 _LEAST_LOG_ODDS = log(1000)
 
 
-class Doubting:
+class LabelAudit:
     """Compares decisions with labels: where every sensor that had a say is against the label, it is doubted, once.
 
     Only segments inside the label that do not overlap each other count, and only if their log-odds add up to a

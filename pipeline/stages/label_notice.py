@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.core.events import Labelled, RecordingStarted
 
 
-class Labelling:
+class LabelNotice:
     """Tells the labels of every recording, by its name, when it begins."""
 
     accepts = RecordingStarted

@@ -15,7 +15,7 @@ from pipeline.health.measures import Measures, measure, nothing_measured
 _DETAILED_GAP_SECONDS = 30  # the rest of a longer gap is measured at once, whether it lasts a minute or a week
 
 
-class Measuring:
+class Measure:
     """Measures of every second, put behind the last sample of that second.
 
     Blocks are cut at whole seconds, so that whatever follows sees sound and measures in the same order, however the

@@ -10,7 +10,7 @@ from pipeline.core.errors import SettingsError
 from pipeline.core.events import RecordingStarted, TrustChanged
 
 
-class Masking:
+class OperatorMask:
     """Takes the trust from some of the sensors, counted from 0, at the beginning of every recording."""
 
     accepts = RecordingStarted

@@ -9,14 +9,14 @@ import numpy as np
 from pipeline.core.checkpoint import Taken
 from pipeline.core.events import Authority, Mask, TrustChanged
 from pipeline.core.sensor_state import State
-from pipeline.health.baseline import RunningUsual, Usual
+from pipeline.health.baseline import Baseline, RunningUsual
 from pipeline.health.checks import CHECKS, LONGEST_SECONDS
 from pipeline.health.cross_sensor_checks import forget
 from pipeline.health.faults import Faults
 from pipeline.health.measures import Measures
 
 
-class Inspection:
+class PhysicalFaults:
     """Faults of every sensor from the measures of the last seconds; nothing learned has a say.
 
     A sensor with a fatal fault loses the trust of all later stages. It goes on being measured, and has the trust back
@@ -26,7 +26,7 @@ class Inspection:
     accepts = Measures
     remembers = ("_faults", "_usual", "_trusted", "_history")
 
-    def __init__(self, usual: Usual | None = None) -> None:
+    def __init__(self, usual: Baseline | None = None) -> None:
         self._given = usual
         self._faults: Faults | None = None
         self._usual: RunningUsual | None = None

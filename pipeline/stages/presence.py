@@ -14,7 +14,7 @@ class PresenceRule(Protocol):
     def log_odds(self, summary: Any, background: Any, seconds: float, /) -> Numbers: ...
 
 
-class Evidence(Protocol):
+class PresenceEvidence(Protocol):
     """Log-odds that somebody is there, of all usable sensors together; None if there is none."""
 
     def __call__(self, log_odds: Numbers, usable: Mask, /) -> float | None: ...
@@ -30,7 +30,7 @@ class Presence:
     accepts = Features
     remembers = ()
 
-    def __init__(self, rule: PresenceRule, fused: Evidence, *, is_learned: bool) -> None:
+    def __init__(self, rule: PresenceRule, fused: PresenceEvidence, *, is_learned: bool) -> None:
         self._rule, self._fused, self._is_learned = rule, fused, is_learned
 
     def push(self, features: Features, /) -> list[object]:

@@ -17,7 +17,7 @@ _MOST = 6
 """So many reports together are precise enough for a small error of the clock."""
 
 
-class Pacing:
+class SampleRate:
     """Faults of all sensors at once, if by this machine's clock too few or too many samples arrive.
 
     Far too few in two reports one after the other are a stall. A hundredth too few or too many in six reports together,

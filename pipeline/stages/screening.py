@@ -39,7 +39,7 @@ class Screen(Protocol):
     def ranked(self, distances: Any, present: Mask, partners: Mask, novelty: Numbers, /) -> PValues: ...
 
 
-class Reference(Protocol):
+class NoveltyReference(Protocol):
     """Training segments of all classes."""
 
     def measured(self, X: Any, present: Mask, /) -> Numbers: ...
@@ -61,7 +61,7 @@ class Screening:
     accepts = Features
     remembers = ("_departures",)
 
-    def __init__(self, screen: Screen | None, reference: Reference | None) -> None:
+    def __init__(self, screen: Screen | None, reference: NoveltyReference | None) -> None:
         self._screen, self._reference = screen, reference
         self._departures = Departures()
 
@@ -85,7 +85,7 @@ class Screening:
             yield self._ranked(screen, reference, *measured)
 
     def _ranked(
-        self, screen: Screen, reference: Reference, features: Features, distances: Any, novelty: Numbers
+        self, screen: Screen, reference: NoveltyReference, features: Features, distances: Any, novelty: Numbers
     ) -> Screened:
         p = screen.ranked(distances, features.present, features.trusted, novelty)
         others, both, known = p.others, p.both, reference.p_values(novelty)

@@ -20,7 +20,7 @@ from pipeline.health.measures import Measures
 from pipeline.health.state_machine import CHRONIC, FLAP_CHANGES, FLAP_SECONDS, Condition, Flapping, fell_ill
 
 
-class Health:
+class SensorStates:
     """The faults of a sensor, whoever found them, become its state; time passes with the measures.
 
     A sensor that falls ill again and again is called so, and only what is worse than before is worth telling then. The

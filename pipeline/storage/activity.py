@@ -15,8 +15,8 @@ from itertools import islice
 from pipeline.core.label_names import shown_name
 from pipeline.core.passages import probability_text
 from pipeline.core.sensor_state import Cause, State
-from pipeline.storage.journal import Journal, Row, Stored, utc
-from pipeline.storage.passage_history import Brief, History
+from pipeline.storage.journal import Journal, Row, StoredEvent, utc
+from pipeline.storage.passage_history import Brief, PassageHistory
 
 _AGAIN_SECONDS = 600.0
 _MOST_EVENTS = 500
@@ -28,7 +28,7 @@ _LATEST = "9999"
 _Key = tuple[object, ...]
 
 
-class Kind(StrEnum):
+class ActivityKind(StrEnum):
     """What an entry is about."""
 
     PASSAGE = "passage"
@@ -54,7 +54,7 @@ class Activity:
     over all of its times, and `begin` and `end` are those of the first and the last.
     """
 
-    kind: Kind
+    kind: ActivityKind
     severity: Severity
     text: str
     begin: str
@@ -78,9 +78,9 @@ class Portion:
 
 def activities(
     journal: Journal,
-    history: History,
+    history: PassageHistory,
     *,
-    kinds: Sequence[Kind] = (),
+    kinds: Sequence[ActivityKind] = (),
     before: str | None = None,
     most: int = 50,
     names: Mapping[str, str] | None = None,
@@ -91,10 +91,10 @@ def activities(
     `history` has the passages, `kinds` are those wanted (all if none is given), `running` is the run that is alive. A
     portion may be empty although there are earlier entries: where it has only the ends of those.
     """
-    wanted, until = kinds or list(Kind), before or _LATEST
+    wanted, until = kinds or list(ActivityKind), before or _LATEST
     events = _newest(journal, _types(wanted), until)
     briefs: list[Brief] = []
-    if Kind.PASSAGE in wanted:
+    if ActivityKind.PASSAGE in wanted:
         briefs = list(islice((one for one in reversed(history.briefs) if utc(one.start) <= until), most + 1))
     since = _since(events, briefs, most)
     folding = _Folding(_rates(journal, events))
@@ -109,7 +109,7 @@ def activities(
     return Portion(entries, since if since and since < until else None)
 
 
-def _since(events: Sequence[Stored], briefs: Sequence[Brief], most: int) -> str:
+def _since(events: Sequence[StoredEvent], briefs: Sequence[Brief], most: int) -> str:
     """Return the time before which entries belong to the next portion; empty if this is the last one."""
     oldest = [""]
     if len(events) >= _MOST_EVENTS:
@@ -119,25 +119,25 @@ def _since(events: Sequence[Stored], briefs: Sequence[Brief], most: int) -> str:
     return max(oldest)
 
 
-def _types(kinds: Sequence[Kind]) -> list[str]:
+def _types(kinds: Sequence[ActivityKind]) -> list[str]:
     found = [kind for kind, rule in _RULES.items() if rule.kind in kinds]
-    return [*found, "state_changed"] if Kind.SENSOR in kinds else found
+    return [*found, "state_changed"] if ActivityKind.SENSOR in kinds else found
 
 
-def _newest(journal: Journal, types: Sequence[str], until: str) -> list[Stored]:
+def _newest(journal: Journal, types: Sequence[str], until: str) -> list[StoredEvent]:
     """Read the newest events of some types; each type by itself, as the index has them in order."""
     query = "SELECT * FROM events WHERE type = ? AND time <= ? ORDER BY time DESC, id DESC LIMIT ?"
     rows = [journal.rows(query, (kind, until, _MOST_EVENTS)) for kind in types]
-    return [Stored.of(row) for row in islice(merge(*rows, key=_place, reverse=True), _MOST_EVENTS)]
+    return [StoredEvent.of(row) for row in islice(merge(*rows, key=_place, reverse=True), _MOST_EVENTS)]
 
 
-def _later(journal: Journal, types: Sequence[str], since: str) -> list[Stored]:
+def _later(journal: Journal, types: Sequence[str], since: str) -> list[StoredEvent]:
     query = "SELECT * FROM events WHERE type = ? AND time > ? ORDER BY time, id LIMIT ?"
     rows = [journal.rows(query, (kind, since, _MOST_LATER)) for kind in types]
-    return [Stored.of(row) for row in islice(merge(*rows, key=_place), _MOST_LATER)]
+    return [StoredEvent.of(row) for row in islice(merge(*rows, key=_place), _MOST_LATER)]
 
 
-def _rates(journal: Journal, events: Iterable[Stored]) -> dict[str | None, int]:
+def _rates(journal: Journal, events: Iterable[StoredEvent]) -> dict[str | None, int]:
     """Read the rates of the recordings in which sound is missing."""
     names = {event.recording for event in events if event.type == "gap" and event.recording is not None}
     query = f"SELECT name, rate_hz FROM recordings WHERE name IN ({', '.join('?' * len(names))})"
@@ -153,7 +153,7 @@ def _passage(one: Brief, names: Mapping[str, str]) -> Activity:
     sure = "" if one.label is None or one.probability is None else f" {probability_text(one.probability)}"
     said = "" if one.said is None else f", labeled {shown_name(one.said, names)}"
     return Activity(
-        kind=Kind.PASSAGE,
+        kind=ActivityKind.PASSAGE,
         severity=Severity.PASSAGE,
         text=f"{label}{sure}{said}",
         begin=utc(one.start),
@@ -172,7 +172,7 @@ def _passage(one: Brief, names: Mapping[str, str]) -> Activity:
 class _Spell:
     """An entry while it is put together."""
 
-    kind: Kind
+    kind: ActivityKind
     severity: Severity
     text: str
     begin: str
@@ -232,7 +232,7 @@ class _Folding:
         for spell in self._spells:
             yield spell.entry(is_open=id(spell) in going_on, is_moment=id(spell) in self._moments)
 
-    def take(self, event: Stored) -> None:
+    def take(self, event: StoredEvent) -> None:
         """Take the next event."""
         self._end(event)
         if event.type == "state_changed":
@@ -241,14 +241,14 @@ class _Folding:
             self._start(event, rule, rule.words)
         self._seen = event.time
 
-    def finish(self, event: Stored) -> None:
+    def finish(self, event: StoredEvent) -> None:
         """Take an event behind the portion: it ends what started before, and starts nothing."""
         self._end(event)
         if event.type == "state_changed" and event.body["to"] == State.GOOD:
             self._close(("sensor", event.body["sensor"]), event.time, "recovered")
         self._seen = event.time
 
-    def _end(self, event: Stored) -> None:
+    def _end(self, event: StoredEvent) -> None:
         if event.type == "run_stopped":
             self._close_run(event.time, "gemmed stopped")
         elif event.type == "run_died":
@@ -259,7 +259,7 @@ class _Folding:
             if ended is not None and rule.result is not None:
                 ended.text, ended.severity = rule.result(event.body), rule.severity
 
-    def _start(self, event: Stored, rule: _Rule, words: Callable[[Row], str | None]) -> None:
+    def _start(self, event: StoredEvent, rule: _Rule, words: Callable[[Row], str | None]) -> None:
         text = words(event.body)
         if text is None or (rule.ends is not None and rule.result is None and self._has_just_ended(rule.ends, event)):
             return
@@ -271,17 +271,17 @@ class _Folding:
             self._close(key, event.time, None)
             spell.seconds += self._missing_seconds(event)
 
-    def _missing_seconds(self, event: Stored) -> float:
+    def _missing_seconds(self, event: StoredEvent) -> float:
         """Return how much sound a gap lacks; 0 for other events."""
         rate_hz = self._rates_hz.get(event.recording) if event.type == "gap" else None
         return (event.body["stop_sample"] - event.body["start_sample"]) / rate_hz if rate_hz else 0.0
 
-    def _has_just_ended(self, kind: str, event: Stored) -> bool:
+    def _has_just_ended(self, kind: str, event: StoredEvent) -> bool:
         """Whether the event ended an entry, which then says all."""
         ended = self._closed.get(_key(kind, event))
         return ended is not None and ended.end == event.time
 
-    def _sensor(self, event: Stored) -> None:
+    def _sensor(self, event: StoredEvent) -> None:
         number, state, key = event.body["sensor"], event.body["to"], ("sensor", event.body["sensor"])
         if state in (State.GOOD, State.OFF):
             self._close(key, event.time, "recovered" if state == State.GOOD else "switched off")
@@ -289,7 +289,9 @@ class _Folding:
             spell = self._open.get(key)
             if spell is None:
                 text = f"Sensor {number} was {state}"
-                spell = self._begin(key, _Spell(Kind.SENSOR, Severity(state), text, event.time, event.id, number))
+                spell = self._begin(
+                    key, _Spell(ActivityKind.SENSOR, Severity(state), text, event.time, event.id, number)
+                )
             if state == State.BAD:
                 spell.severity = Severity.BAD
             spell.causes += [cause for cause in event.body["causes"] if cause not in spell.causes]
@@ -332,7 +334,7 @@ def _seconds(begin: str, end: str) -> float:
 class _Rule:
     """How events of a type become entries: a moment, the start of what lasts, or its end."""
 
-    kind: Kind
+    kind: ActivityKind
     severity: Severity
     words: Callable[[Row], str | None] | None = None
     lasts: bool = False
@@ -344,7 +346,7 @@ class _Rule:
     """What is then said of the whole."""
 
 
-def _key(kind: str, event: Stored) -> _Key:
+def _key(kind: str, event: StoredEvent) -> _Key:
     by = _RULES[kind].by
     return (kind, None if by is None else event.body.get(by))
 
@@ -400,7 +402,7 @@ def _why(body: Row, name: str) -> str:
     return f" ({said})" if (said := _of(body, name)) else ""
 
 
-_S, _M, _Y = Kind.SENSOR, Kind.MODEL, Kind.SYSTEM
+_S, _M, _Y = ActivityKind.SENSOR, ActivityKind.MODEL, ActivityKind.SYSTEM
 _BAD, _DEGRADED, _NEWS = Severity.BAD, Severity.DEGRADED, Severity.NEWS
 _RULES: dict[str, _Rule] = {
     "fault_suspected": _Rule(_S, _DEGRADED, _anomaly("fault suspected")),

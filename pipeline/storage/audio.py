@@ -32,7 +32,7 @@ _MOST_FLAC_CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AudioPart:
     """A raw piece that is complete, or was cut off by a kill."""
 
     file: Path
@@ -43,16 +43,16 @@ class Part:
     rate_hz: int
 
 
-class Spool:
+class AudioSpool:
     """Writes what is heard into raw pieces, cut at multiples of their length and where the sensors that deliver change.
 
     Samples that a 16-bit converter can have given take 16 bits, all others 32.
     """
 
-    def __init__(self, directory: Path, *, piece_seconds: float, finished: Callable[[Part], None]) -> None:
+    def __init__(self, directory: Path, *, piece_seconds: float, finished: Callable[[AudioPart], None]) -> None:
         self._directory, self._piece_seconds, self._finished = directory, piece_seconds, finished
         self._recording, self._rate_hz, self._form = "", 0, "s16"
-        self._part: Part | None = None
+        self._part: AudioPart | None = None
         self._file: IO[bytes] | None = None
         self.position = 0
         """Behind the last sample that was written."""
@@ -96,7 +96,7 @@ class Spool:
         file = self._directory / self._recording / f"{start:012d}-{form}-{bits}.part"
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("wb", buffering=0)
-        self._part = Part(file, self._recording, start, form, delivered, self._rate_hz)
+        self._part = AudioPart(file, self._recording, start, form, delivered, self._rate_hz)
 
     def finish(self) -> None:
         """Hand over the piece being written."""
@@ -134,7 +134,7 @@ class SoundStore:
     def __init__(self, directory: Path, journal: Journal) -> None:
         self.directory, self._journal = directory, journal
 
-    def keep(self, part: Part) -> None:
+    def keep(self, part: AudioPart) -> None:
         """Turn a raw piece into a finished one and list it; done twice, it does no harm."""
         if not self.directory.is_dir():
             # A disk that is away for a moment has lost nothing: the piece is tried again.
@@ -160,7 +160,7 @@ class SoundStore:
         self._journal.require_in_place()
         part.file.unlink(missing_ok=True)
 
-    def _encode(self, part: Part, samples: NDArray[Any]) -> Path:
+    def _encode(self, part: AudioPart, samples: NDArray[Any]) -> Path:
         import soundfile
 
         flac = part.form == "s16" and samples.shape[1] <= _MOST_FLAC_CHANNELS
@@ -175,7 +175,7 @@ class SoundStore:
         os.replace(fresh, file)
         return file
 
-    def left_behind(self) -> list[Part]:
+    def left_behind(self) -> list[AudioPart]:
         """Raw pieces of runs that were killed, in the order of time."""
         rates = {row["name"]: row for row in self._journal.rows("SELECT name, rate_hz, sensors FROM recordings")}
         found = []
@@ -184,7 +184,7 @@ class SoundStore:
             if match and known:
                 bits = int(match[3])
                 delivered = tuple(bool(bits >> sensor & 1) for sensor in range(known["sensors"]))
-                found.append(Part(file, file.parent.name, int(match[1]), match[2], delivered, known["rate_hz"]))
+                found.append(AudioPart(file, file.parent.name, int(match[1]), match[2], delivered, known["rate_hz"]))
         return found
 
     def read(self, recording: str, start: int = 0, stop: int | None = None) -> Iterator[Block | Gap]:

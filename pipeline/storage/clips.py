@@ -12,7 +12,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.events import Block
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.journal import Journal, StoredEvent
 from pipeline.storage.recordings import recording_row
 
 _BEGINNINGS = ("start_sample", "since_sample", "sample")
@@ -33,7 +33,7 @@ def write_clip(state: StateDirectory, number: int, out: Path, *, before: float, 
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class Clip:
     """Samples of all sensors, ready to be written to a file."""
 
     samples: NDArray[np.float32]  # (time, sensors)
@@ -44,7 +44,7 @@ class Sound:
         return len(self.samples) / self.rate_hz
 
 
-def stored_sound(state: StateDirectory, journal: Journal, recording: str, start: int, stop: int, *, of: str) -> Sound:
+def stored_sound(state: StateDirectory, journal: Journal, recording: str, start: int, stop: int, *, of: str) -> Clip:
     """Return what the state directory keeps of a stretch, up to the last sample kept; gaps are zeros.
 
     An error names `of`, what the sound belongs to.
@@ -58,7 +58,7 @@ def stored_sound(state: StateDirectory, journal: Journal, recording: str, start:
             heard = fact.stop - start
     if not heard:
         raise UsageError(f"the sound of {of} {_why_silent(journal, recording, start)}")
-    return Sound(samples[:heard], rate_hz)
+    return Clip(samples[:heard], rate_hz)
 
 
 def _why_silent(journal: Journal, recording: str, start: int) -> str:
@@ -82,7 +82,7 @@ def _format(journal: Journal, recording: str) -> tuple[int, int]:
     return row.rate_hz, row.sensors
 
 
-def write_sound(out: Path, sound: Sound) -> None:
+def write_sound(out: Path, sound: Clip) -> None:
     """Write a FLAC or WAV file, as its name says."""
     import soundfile
 
@@ -92,7 +92,7 @@ def write_sound(out: Path, sound: Sound) -> None:
         raise UsageError(f"{out} cannot be written: {error}; give a name that ends in .flac or .wav") from error
 
 
-def _event(journal: Journal, number: int) -> Stored:
+def _event(journal: Journal, number: int) -> StoredEvent:
     found = journal.event(number)
     if found is None:
         raise UsageError(f"there is no event {number}; gemmed run and gemmed status show their ids")
@@ -101,5 +101,5 @@ def _event(journal: Journal, number: int) -> Stored:
     return found
 
 
-def _first(event: Stored, names: tuple[str, ...]) -> int:
+def _first(event: StoredEvent, names: tuple[str, ...]) -> int:
     return int(next((event.body[name] for name in names if event.body.get(name) is not None), event.sample or 0))

@@ -24,7 +24,7 @@ _RECORDINGS = "SELECT name, run, rate_hz, sensors, started_at, samples FROM reco
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class HeardRecording:
     """From its first sample to the last that was heard of it."""
 
     name: str
@@ -42,7 +42,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JournalEvent:
     """An event: when, its id, and the fields that were asked for."""
 
     time: float
@@ -80,7 +80,7 @@ class Window:
         return summaries(self.journal, begin, end, most_rows=self.bins)
 
     @cached_property
-    def recordings(self) -> list[Recording]:
+    def recordings(self) -> list[HeardRecording]:
         """Those that reach into the time, the last one before it and the first one behind it."""
         first, last = (text.removesuffix("Z") for text in self.texts)
         rows = [
@@ -90,32 +90,32 @@ class Window:
         ]
         return [self._recording(row) for row in rows]
 
-    def _recording(self, row: Row) -> Recording:
+    def _recording(self, row: Row) -> HeardRecording:
         began = _milliseconds(seconds_of(row["started_at"]))
         samples = heard_until(self.journal, row["name"]) if row["samples"] is None else row["samples"]
         end = _milliseconds(began + samples / row["rate_hz"])
         if row["samples"] is None and row["run"] == self.running and self.now - end < _LAG_SECONDS:
             end = max(end, self.now)
-        return Recording(row["name"], row["run"], row["rate_hz"], row["sensors"], began, end)
+        return HeardRecording(row["name"], row["run"], row["rate_hz"], row["sensors"], began, end)
 
-    def is_being_made(self, recording: Recording) -> bool:
+    def is_being_made(self, recording: HeardRecording) -> bool:
         return recording.run == self.running and self.now - recording.end < _LAG_SECONDS
 
     def bands(self, changes: Iterable[Change], otherwise: str, worst_first: Sequence[str] = ()) -> list[Band]:
         found = bands(changes, self.begin, self.end, otherwise=otherwise)
         return thinned(found, self.shortest, worst_first=worst_first)
 
-    def events(self, kind: str, *fields: str) -> dict[str, list[Told]]:
+    def events(self, kind: str, *fields: str) -> dict[str, list[JournalEvent]]:
         """Of one type in this time, by recording."""
         return self._told(fields, "type = ? AND time >= ? AND time <= ? ORDER BY time, id", kind, *self.texts)
 
-    def next_event(self, kind: str, *fields: str) -> dict[str, list[Told]]:
+    def next_event(self, kind: str, *fields: str) -> dict[str, list[JournalEvent]]:
         """The first of one type behind this time."""
         return self._told(fields, "type = ? AND time > ? ORDER BY time, id LIMIT 1", kind, self.texts[1])
 
     def states(
         self, kind: str, *fields: str, each: str, of: Sequence[object]
-    ) -> Iterator[tuple[Recording, list[Told]]]:
+    ) -> Iterator[tuple[HeardRecording, list[JournalEvent]]]:
         """Events of one type by which something is so until another one comes, for every recording.
 
         The one that is being made when this time begins has the last event before it, for each value of a field.
@@ -128,8 +128,8 @@ class Window:
             yield recording, [*sorted(before, key=lambda one: one.event), *inside.get(recording.name, [])]
 
     def _last_before(
-        self, recording: Recording, kind: str, fields: Sequence[str], each: str, value: object
-    ) -> list[Told]:
+        self, recording: HeardRecording, kind: str, fields: Sequence[str], each: str, value: object
+    ) -> list[JournalEvent]:
         found = self._told(
             fields,
             "type = ? AND time < ? AND time >= ? AND recording = ? AND json_extract(body, ?) IS ? "
@@ -138,15 +138,15 @@ class Window:
         )  # fmt: skip
         return found.get(recording.name, [])
 
-    def _told(self, fields: Sequence[str], condition: str, *values: object) -> dict[str, list[Told]]:
+    def _told(self, fields: Sequence[str], condition: str, *values: object) -> dict[str, list[JournalEvent]]:
         # Behind the type: of a single field SQLite would not make a list.
         paths = ", ".join(f"'$.{name}'" for name in ("type", *fields))
         rows = self.journal.rows(
             f"SELECT id, recording, time, json_extract(body, {paths}) AS told FROM events WHERE {condition}", values
         )
-        found: dict[str, list[Told]] = {}
+        found: dict[str, list[JournalEvent]] = {}
         for row in rows:
-            told = Told(seconds_of(row["time"]), row["id"], json.loads(row["told"])[1:])
+            told = JournalEvent(seconds_of(row["time"]), row["id"], json.loads(row["told"])[1:])
             found.setdefault(row["recording"], []).append(told)
         return found
 
@@ -181,7 +181,7 @@ def _heard(window: Window) -> Iterator[Change]:
 
 
 def _silence(
-    window: Window, recording: Recording, following: Recording | None, endings: Mapping[str, Change]
+    window: Window, recording: HeardRecording, following: HeardRecording | None, endings: Mapping[str, Change]
 ) -> Change:
     """What comes behind a recording."""
     run = recording.run
@@ -204,7 +204,7 @@ def _endings(journal: Journal) -> dict[str, Change]:
     }
 
 
-def _gaps(window: Window) -> dict[str, list[Told]]:
+def _gaps(window: Window) -> dict[str, list[JournalEvent]]:
     """Those that end in this time, and the one that reaches beyond it."""
     fields = ("start_sample", "stop_sample", "reason")
     found = window.events("gap", *fields)
@@ -236,7 +236,7 @@ def _stored(window: Window) -> Iterator[Change]:
         yield Change(recording.end, "none")
 
 
-def _pieces(window: Window, recording: Recording) -> Iterator[tuple[float, float]]:
+def _pieces(window: Window, recording: HeardRecording) -> Iterator[tuple[float, float]]:
     """Stretches of kept sound; where pieces are missing that are too short to be shown, the end of it is."""
     rows = window.journal.rows(
         "SELECT min(start) AS start, sum(stop - start) AS samples FROM pieces "
@@ -254,7 +254,7 @@ def _pieces(window: Window, recording: Recording) -> Iterator[tuple[float, float
         yield max(recording.begin, window.now - _WRITTEN_SECONDS), recording.end
 
 
-def _lost(window: Window, recording: Recording, begin: float, end: float) -> Change:
+def _lost(window: Window, recording: HeardRecording, begin: float, end: float) -> Change:
     removed = window.journal.rows(
         "SELECT 1 FROM pieces WHERE recording = ? AND start >= ? AND start < ? AND file IS NULL LIMIT 1",
         (recording.name, recording.sample(begin), recording.sample(end)),

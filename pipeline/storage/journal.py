@@ -28,7 +28,7 @@ Change = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An event on its way into the journal; `body` is ready for JSON and tells its type."""
 
     run: str
@@ -46,7 +46,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredEvent:
     """An event of the journal."""
 
     id: int
@@ -151,18 +151,18 @@ class Journal:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def append(self, entries: Sequence[Entry]) -> list[int]:
+    def append(self, entries: Sequence[JournalEntry]) -> list[int]:
         """Store events, all or none; their ids, which no other event ever has."""
         if not entries:
             return []
         with self.transaction():
             return self.add(entries)
 
-    def add(self, entries: Iterable[Entry]) -> list[int]:
+    def add(self, entries: Iterable[JournalEntry]) -> list[int]:
         """The same inside a transaction of the caller."""
         return [self._add(entry) for entry in entries]
 
-    def _add(self, entry: Entry) -> int:
+    def _add(self, entry: JournalEntry) -> int:
         cursor = self._connection.execute(
             "INSERT INTO events (run, recording, sample, time, type, body) VALUES (?, ?, ?, ?, ?, ?)",
             (
@@ -204,7 +204,7 @@ class Journal:
         recording: str | None = None,
         most: int | None = None,
         newest_first: bool = False,
-    ) -> Iterator[Stored]:
+    ) -> Iterator[StoredEvent]:
         """Events in the order in which they were told."""
         conditions, values = ["id > ?"], [after, *types]
         if types:
@@ -216,9 +216,9 @@ class Journal:
         query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY id {'DESC' if newest_first else ''}"
         with _told(self.path):
             for row in self._connection.execute(f"{query} LIMIT ?", [*values, -1 if most is None else most]):
-                yield Stored.of(dict(row))
+                yield StoredEvent.of(dict(row))
 
-    def event(self, number: int) -> Stored | None:
+    def event(self, number: int) -> StoredEvent | None:
         """By its id."""
         return next((event for event in self.events(after=number - 1, most=1) if event.id == number), None)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, Moment
-from pipeline.training.labeled_spans import Stretch, current_labels
+from pipeline.storage.labels import LabelSpan, LabelSubmission
+from pipeline.training.labeled_spans import LabeledSpan, current_labels
 
 _MOST_WORDS = 50
 _LABELS = (
@@ -66,7 +66,7 @@ def _row(*, void: int, **values: Any) -> LabelRow:
     return LabelRow(**values, void=bool(void))
 
 
-def current_stretches(journal: Journal) -> dict[str, list[Stretch]]:
+def current_stretches(journal: Journal) -> dict[str, list[LabeledSpan]]:
     """Return what is labeled now, by recording; one whose labels were all taken back has no stretches."""
     return current_labels(journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id"))
 
@@ -92,7 +92,7 @@ def common_words(journal: Journal) -> list[str]:
     return [row["label"] for row in rows]
 
 
-def same_label(journal: Journal, moment: Moment, given: Given, *, after: int) -> int | None:
+def same_label(journal: Journal, moment: LabelSpan, given: LabelSubmission, *, after: int) -> int | None:
     """Return the number of the first label behind another one that says the same of the same stretch, or None."""
     rows = journal.rows(
         "SELECT id FROM label_rows WHERE recording = ? AND start = ? AND stop = ? AND label = ? AND who = ? "

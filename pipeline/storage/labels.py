@@ -16,9 +16,9 @@ from typing import Any
 from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.core.units import DURATION
-from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.journal import Journal, JournalEntry, utc
 from pipeline.storage.recordings import recording_row
-from pipeline.storage.retention import Worth, worth_keeping
+from pipeline.storage.retention import RetentionClass, worth_keeping
 from pipeline.training.labels import is_class
 
 _READ_AGAIN_SECONDS = 10.0
@@ -28,7 +28,7 @@ _COLUMNS = ("recording", "start_seconds", "end_seconds", "label")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LabelSpan:
     """A stretch of a recording."""
 
     recording: str
@@ -37,7 +37,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LabelSubmission:
     """Who says what, why, and by which way; no label takes back what was said."""
 
     label: str | None
@@ -54,7 +54,7 @@ def somebody() -> str:
         return "unknown"
 
 
-def give(journal: Journal, moment: Moment, given: Given, *, takes_back: int | None = None) -> int:
+def give(journal: Journal, moment: LabelSpan, given: LabelSubmission, *, takes_back: int | None = None) -> int:
     """Store a label for what was heard of a moment; its number, once it cannot be lost any more."""
     moment = _heard(journal, moment)
     with journal.transaction():
@@ -73,7 +73,7 @@ def give(journal: Journal, moment: Moment, given: Given, *, takes_back: int | No
                 takes_back,
             ),
         )
-        worth_keeping(journal, moment.recording, moment.start, moment.stop, Worth.LABELLED)
+        worth_keeping(journal, moment.recording, moment.start, moment.stop, RetentionClass.LABELLED)
         body = {
             "type": str(NoticeKind.LABEL_GIVEN),
             "recording": moment.recording,
@@ -86,11 +86,11 @@ def give(journal: Journal, moment: Moment, given: Given, *, takes_back: int | No
             "via": given.via,
             "takes_back": takes_back,
         }
-        journal.add([Entry("", body, moment.recording, moment.start)])
+        journal.add([JournalEntry("", body, moment.recording, moment.start)])
     return number
 
 
-def _heard(journal: Journal, moment: Moment) -> Moment:
+def _heard(journal: Journal, moment: LabelSpan) -> LabelSpan:
     """As much of a moment as was heard by now."""
     row = recording_row(journal, moment.recording)
     if row is None:
@@ -103,7 +103,7 @@ def _heard(journal: Journal, moment: Moment) -> Moment:
             f"the label begins {moment.start / row.rate_hz:g} s into {moment.recording}, of which "
             f"{end / row.rate_hz:g} s were heard; label what was heard"
         )
-    return Moment(moment.recording, moment.start, min(moment.stop, end))
+    return LabelSpan(moment.recording, moment.start, min(moment.stop, end))
 
 
 def heard_until(journal: Journal, recording: str) -> int:
@@ -116,7 +116,7 @@ def heard_until(journal: Journal, recording: str) -> int:
     return int(row["stop"])
 
 
-def take_back(journal: Journal, number: int, given: Given) -> int:
+def take_back(journal: Journal, number: int, given: LabelSubmission) -> int:
     """What a label said is no longer said; what others said of the same sound stays."""
     rows = journal.rows("SELECT recording, start, stop, takes_back, void FROM label_rows WHERE id = ?", (number,))
     if not rows:
@@ -126,8 +126,8 @@ def take_back(journal: Journal, number: int, given: Given) -> int:
         raise UsageError(f"{number} is no label, it takes back {row['takes_back']}; give the label again instead")
     if row["void"]:
         raise UsageError(f"label {number} is taken back already; gemmed label --list shows which count")
-    moment = Moment(row["recording"], row["start"], row["stop"])
-    return give(journal, moment, Given(None, given.who, given.why, given.via), takes_back=number)
+    moment = LabelSpan(row["recording"], row["start"], row["stop"])
+    return give(journal, moment, LabelSubmission(None, given.who, given.why, given.via), takes_back=number)
 
 
 def learned_until(journal: Journal) -> int:
@@ -150,17 +150,17 @@ def new_labels(journal: Journal) -> int:
     return int(row["n"])
 
 
-def moment_of_event(journal: Journal, number: int) -> Moment:
+def moment_of_event(journal: Journal, number: int) -> LabelSpan:
     """The segment of a decision, by its id."""
     found = journal.event(number)
     if found is None or found.type != "decision":
         told = "there is no such event" if found is None else f"it is a {found.type}"
         raise UsageError(f"event {number} must be a decision, and {told}; give the id of a decision")
     assert found.recording is not None
-    return Moment(found.recording, found.body["start_sample"], found.body["stop_sample"])
+    return LabelSpan(found.recording, found.body["start_sample"], found.body["stop_sample"])
 
 
-def moment_at(journal: Journal, begin: datetime, seconds: float) -> Moment:
+def moment_at(journal: Journal, begin: datetime, seconds: float) -> LabelSpan:
     """What was heard at a time."""
     rows = journal.rows("SELECT name, rate_hz, samples, started_at FROM recordings ORDER BY started_at DESC")
     for row in rows:
@@ -169,7 +169,7 @@ def moment_at(journal: Journal, begin: datetime, seconds: float) -> Moment:
             start = round((begin - started_at).total_seconds() * row["rate_hz"])
             if row["samples"] is not None and start >= row["samples"]:
                 break
-            return Moment(row["name"], start, start + round(seconds * row["rate_hz"]))
+            return LabelSpan(row["name"], start, start + round(seconds * row["rate_hz"]))
     first = rows[-1]["started_at"] if rows else None
     told = f"the journal begins at {first}" if first else "nothing was heard yet"
     raise UsageError(f"nothing was heard at {utc(begin)}; {told}; give a time at which gemmed ran")
@@ -181,7 +181,7 @@ def require_finite(option: str, seconds: float | None) -> None:
         raise UsageError(f"{option}={seconds:g} must be a finite number of seconds; for example 12.5")
 
 
-def moment_in(journal: Journal, recording: str | None, start_seconds: float, end_seconds: float) -> Moment:
+def moment_in(journal: Journal, recording: str | None, start_seconds: float, end_seconds: float) -> LabelSpan:
     """Seconds of a recording, by its name or the end of it; of the last one if it has no name."""
     rows = journal.rows("SELECT name, rate_hz FROM recordings ORDER BY started_at DESC, rowid DESC")
     found = [row for row in rows if recording is None or f"-{row['name']}".endswith(f"-{recording}")]
@@ -190,7 +190,7 @@ def moment_in(journal: Journal, recording: str | None, start_seconds: float, end
     if recording is not None and len(found) > 1 and recording not in (row["name"] for row in found):
         raise UsageError(f"{recording!r} ends the names of {len(found)} recordings; write more of it")
     row = next((row for row in found if row["name"] == recording), found[0])
-    return Moment(row["name"], round(start_seconds * row["rate_hz"]), round(end_seconds * row["rate_hz"]))
+    return LabelSpan(row["name"], round(start_seconds * row["rate_hz"]), round(end_seconds * row["rate_hz"]))
 
 
 def check_word(journal: Journal, name: str, *, cure: str = "add --new") -> None:
@@ -265,7 +265,7 @@ class WatchedLabels:
         if (said and said[0]["label"] == (label or None)) or not (said or label):
             return 0
         who = (row.get("who") or "").strip() or "label file"
-        give(journal, moment, Given(label or None, who, (row.get("why") or "").strip(), "file"))
+        give(journal, moment, LabelSubmission(label or None, who, (row.get("why") or "").strip(), "file"))
         return 1
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from pipeline.core.errors import LinkError, StorageError
 from pipeline.core.events import Notice, NoticeKind
-from pipeline.storage.journal import Entry, Journal, Row, Stored, utc
+from pipeline.storage.journal import Journal, JournalEntry, Row, StoredEvent, utc
 
 _PORTION = 50
 _LOOK_SECONDS = 0.25
@@ -29,7 +29,7 @@ _JOURNAL_SECONDS = 2.0
 _LONGEST_ASKED_SECONDS = 3600.0
 
 
-class Refused(LinkError):
+class EventRefused(LinkError):
     """The other side is there, but does not take this event; after so many `tries` it is given up."""
 
     def __init__(self, message: str, *, event: int, tries: int) -> None:
@@ -42,10 +42,10 @@ class Target(Protocol):
 
     def connect(self) -> None: ...
 
-    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+    def send(self, events: Sequence[StoredEvent]) -> Iterator[int]:
         """The ids of events that the other side has from now on, in the order in which they were given.
 
-        `Refused` is for the first that it has not.
+        `EventRefused` is for the first that it has not.
         """
         ...
 
@@ -66,10 +66,10 @@ class Route:
     notable: bool = False
     """Without changes of state that nobody has to hear of, because a sensor flaps."""
 
-    def waiting(self, journal: Journal, after: int, most: int) -> list[Stored]:
+    def waiting(self, journal: Journal, after: int, most: int) -> list[StoredEvent]:
         # By their ids: sorting all that waits, found by its type, would take longer each time.
         query = f"SELECT * FROM events WHERE id > ? AND +{self._chosen} ORDER BY id LIMIT ?"
-        return [Stored.of(row) for row in journal.rows(query, (after, *self.types, most))]
+        return [StoredEvent.of(row) for row in journal.rows(query, (after, *self.types, most))]
 
     def count_waiting(self, journal: Journal, after: int) -> int:
         query = f"SELECT count(*) AS n FROM events WHERE {self._chosen} AND id > ?"
@@ -279,7 +279,7 @@ class Forwarder:
         return False
 
     def _failed(self, journal: Journal, position: Position, error: LinkError) -> None:
-        if isinstance(error, Refused) and self._given_up(journal, position, error):
+        if isinstance(error, EventRefused) and self._given_up(journal, position, error):
             return
         stood = 0.0 if self._connected_at is None else time.monotonic() - self._connected_at
         self._close()
@@ -288,7 +288,7 @@ class Forwarder:
             self._until = -inf
         self._wait(self._pauses.after(stood, error.retry_after_seconds))
 
-    def _given_up(self, journal: Journal, position: Position, error: Refused) -> bool:
+    def _given_up(self, journal: Journal, position: Position, error: EventRefused) -> bool:
         """Whether an event was refused often enough; then the next one has its turn."""
         tried = self._tries[1] + 1 if self._tries[0] == error.event else 1
         self._tries = error.event, tried
@@ -339,4 +339,4 @@ class Forwarder:
         notice = Notice(kind, {"target": self._route.target, **details})
         self._report(notice)
         with suppress(StorageError):
-            journal.append([Entry(self._run, {"type": kind.value, **notice.details})])
+            journal.append([JournalEntry(self._run, {"type": kind.value, **notice.details})])

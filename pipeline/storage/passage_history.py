@@ -21,7 +21,7 @@ from pipeline.storage.journal import Journal, Row, utc
 from pipeline.storage.label_table import current_stretches, last_label
 from pipeline.storage.passage_table import stored_passages
 from pipeline.storage.recordings import kept_samples
-from pipeline.training.labeled_spans import Stretch
+from pipeline.training.labeled_spans import LabeledSpan
 from pipeline.training.labels import is_nobody
 
 NIGHT_BEGINS, NIGHT_ENDS = 20, 8
@@ -57,7 +57,7 @@ class Brief:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PassageQuery:
     """Which passages are asked for; a label is what a person said, or else what the model decided."""
 
     since: datetime | None = None
@@ -97,7 +97,7 @@ class Overview:
     by_id: Mapping[str, Brief]
 
 
-class Memory:
+class PassageOverview:
     """The overview of one journal, read again only after a passage or a label has changed."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Memory:
             return self._overview
 
 
-class History:
+class PassageHistory:
     """The passages of a journal; `running` is the run that is alive.
 
     With a `memory`, what was read for an earlier request is used as long as nothing has changed.
@@ -127,10 +127,10 @@ class History:
         *,
         running: str | None = None,
         least_confidence: float = LEAST_CONFIDENCE,
-        memory: Memory | None = None,
+        memory: PassageOverview | None = None,
     ) -> None:
         self._journal, self._running, self._least_confidence = journal, running, least_confidence
-        self._memory = memory or Memory()
+        self._memory = memory or PassageOverview()
 
     @property
     def briefs(self) -> Sequence[Brief]:
@@ -183,7 +183,7 @@ class History:
         return joined(found, least_confidence=self._least_confidence)
 
 
-def _brief(row: Row, whole: PassageRow | None, said: Sequence[Stretch]) -> Brief:
+def _brief(row: Row, whole: PassageRow | None, said: Sequence[LabeledSpan]) -> Brief:
     found = Brief(
         passage=row["passage"],
         recording=row["recording"],
@@ -201,7 +201,7 @@ def _brief(row: Row, whole: PassageRow | None, said: Sequence[Stretch]) -> Brief
     return replace(found, end=whole.end_time, label=whole.label, probability=whole.probability)
 
 
-def _said_of(stretches: Sequence[Stretch], start: int, stop: int) -> str | None:
+def _said_of(stretches: Sequence[LabeledSpan], start: int, stop: int) -> str | None:
     """Return the label of the longest part of a span that has one."""
     first = bisect_right(stretches, start, key=lambda one: one.stop)
     lengths: Counter[str] = Counter()

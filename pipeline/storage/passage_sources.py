@@ -16,7 +16,7 @@ from pipeline.core.events import Block, Numbers
 from pipeline.core.passages import LEAST_CONFIDENCE, PASSAGE_EVENTS, PassageRow, joined, passages_of
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.sources.files import FileSource, Listing, find_recordings
-from pipeline.storage.clips import Sound, stored_sound
+from pipeline.storage.clips import Clip, stored_sound
 from pipeline.storage.decision_file import read_events
 from pipeline.storage.journal import Journal
 from pipeline.storage.passage_table import stored_passages, whole_passage
@@ -34,7 +34,7 @@ class PassageSource(Protocol):
     def passages(self, since: datetime | None = None, until: datetime | None = None) -> list[PassageRow]:
         """Return all that may overlap a time, in the order of time, or of the file."""
 
-    def sound(self, row: PassageRow) -> Sound:
+    def sound(self, row: PassageRow) -> Clip:
         """Return the sound of a passage; that of joined parts follows without a pause."""
 
 
@@ -52,7 +52,7 @@ class StoredPassages:
             found = stored_passages(journal, since=begin, until=end, running=_last_run(journal) if running else None)
             return joined(found, least_confidence=least_confidence(journal))
 
-    def sound(self, row: PassageRow) -> Sound:
+    def sound(self, row: PassageRow) -> Clip:
         with Journal(self.state.journal, read_only=True) as journal:
             of = f"passage {row.passage}"
             return _concatenated([
@@ -71,7 +71,7 @@ def passage_clip(state: StateDirectory, passage: str) -> bytes:
     return as_flac(mixed(sound, row), sound.rate_hz)
 
 
-def mixed(sound: Sound, row: PassageRow) -> Numbers:
+def mixed(sound: Clip, row: PassageRow) -> Numbers:
     """Return the sensors used in one channel; they differ in level, so each has the same power in the mix."""
     used = [sensor - 1 for sensor in row.sensors_used] or list(range(sound.samples.shape[1]))
     samples = sound.samples[:, used]
@@ -115,7 +115,7 @@ class ReplayedPassages:
         )  # fmt: skip
         return joined(passages_of(events), least_confidence=header.get("least_confidence", LEAST_CONFIDENCE))
 
-    def sound(self, row: PassageRow) -> Sound:
+    def sound(self, row: PassageRow) -> Clip:
         if not self.recordings:
             raise UsageError(
                 f"{self.file} holds no sound; add --recordings with the directory or the files of the sound"
@@ -125,7 +125,7 @@ class ReplayedPassages:
             [self._sound(listing, part.recording, part.start_sample, part.stop_sample) for part in row.parts]
         )
 
-    def _sound(self, listing: Listing, recording: str, start: int, stop: int) -> Sound:
+    def _sound(self, listing: Listing, recording: str, start: int, stop: int) -> Clip:
         header = next(read_events(self.file))
         own = tuple(one for one in listing.recordings if one.name == recording)
         if not own:
@@ -141,8 +141,8 @@ class ReplayedPassages:
                     first, last = max(fact.start, start), min(fact.stop, stop)
                     block = fact.samples[:, first - fact.start : last - fact.start]
                     samples[first - start : last - start] = np.where(fact.delivered[:, None], block, 0).T
-        return Sound(samples, rate_hz)
+        return Clip(samples, rate_hz)
 
 
-def _concatenated(sounds: Sequence[Sound]) -> Sound:
-    return Sound(np.concatenate([sound.samples for sound in sounds]), sounds[0].rate_hz)
+def _concatenated(sounds: Sequence[Clip]) -> Clip:
+    return Clip(np.concatenate([sound.samples for sound in sounds]), sounds[0].rate_hz)

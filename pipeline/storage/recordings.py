@@ -30,7 +30,7 @@ class RecordingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AudioPiece:
     """A stored stretch of a recording."""
 
     recording: str
@@ -136,17 +136,17 @@ def stored_ends(journal: Journal, rate_hz: int, sensors: int) -> dict[str, int]:
     return {row["recording"]: int(row["stop"]) for row in rows}
 
 
-def newest_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
+def newest_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[AudioPiece]:
     """Return the kept pieces of all recordings of this format, the newest first."""
     rows = journal.rows(
         "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
         "WHERE file IS NOT NULL AND rate_hz = ? AND sensors = ? ORDER BY started_at DESC, start DESC",
         (rate_hz, sensors),
     )
-    return [Piece(**row) for row in rows]
+    return [AudioPiece(**row) for row in rows]
 
 
-def whole_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
+def whole_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[AudioPiece]:
     """Return the kept pieces of all recordings of this format that every sensor delivered, in the order of time."""
     rows = journal.rows(
         "SELECT recording, start, stop FROM pieces JOIN recordings ON name = recording "
@@ -154,4 +154,4 @@ def whole_pieces(journal: Journal, rate_hz: int, sensors: int) -> list[Piece]:
         "ORDER BY started_at, recording, start",
         (rate_hz, sensors),
     )
-    return [Piece(**row) for row in rows]
+    return [AudioPiece(**row) for row in rows]

@@ -47,7 +47,7 @@ _ANOMALIES = (
 )
 
 
-class Worth(IntEnum):
+class RetentionClass(IntEnum):
     """Why a piece of sound is kept. What is worth least goes first, and of that the oldest."""
 
     ORDINARY = 0
@@ -98,7 +98,7 @@ class Outlook:
         return asdict(self)
 
 
-def worth_keeping(journal: Journal, recording: str, start: int, stop: int, worth: Worth) -> None:
+def worth_keeping(journal: Journal, recording: str, start: int, stop: int, worth: RetentionClass) -> None:
     """All pieces that overlap a stretch are worth at least this from now on."""
     journal.execute(
         "UPDATE pieces SET worth = max(coalesce(worth, 0), ?) WHERE recording = ? AND start < ? AND stop > ?",
@@ -230,19 +230,19 @@ class Retention:
                 for row in unrated[first : first + _AT_ONCE]:
                     worth_keeping(self.journal, row["recording"], row["start"], row["stop"], self._worth(row))
 
-    def _worth(self, row: Row) -> Worth:
+    def _worth(self, row: Row) -> RetentionClass:
         place = (row["recording"], row["start"], row["stop"])
         overlaps = "SELECT 1 FROM labels WHERE recording = ? AND stop > ? AND start < ? LIMIT 1"
         if self.journal.rows(overlaps, place):
-            return Worth.LABELLED
+            return RetentionClass.LABELLED
         here = "SELECT 1 FROM events WHERE recording = ? AND sample >= ? AND sample <= ? AND"
         if self.journal.rows(f"{here} type IN ({_marks(_ANOMALIES)}) LIMIT 1", (*place, *_ANOMALIES)):
-            return Worth.ANOMALOUS
+            return RetentionClass.ANOMALOUS
         passed = "SELECT 1 FROM passages WHERE recording = ? AND stop_sample > ? AND start_sample < ? LIMIT 1"
         if self.journal.rows(passed, place):
-            return Worth.DECIDED
+            return RetentionClass.DECIDED
         decided = f"{here} type = 'decision' AND json_extract(body, '$.label') IS NOT NULL LIMIT 1"
-        return Worth.DECIDED if self.journal.rows(decided, place) else Worth.ORDINARY
+        return RetentionClass.DECIDED if self.journal.rows(decided, place) else RetentionClass.ORDINARY
 
     def _cheapest(self) -> list[Row]:
         return self.journal.rows(
@@ -263,7 +263,7 @@ class Retention:
             file.unlink(missing_ok=True)
             self._unlist(row)
         file.unlink(missing_ok=True)
-        pruned.removed[Worth(row["worth"]).told] += 1
+        pruned.removed[RetentionClass(row["worth"]).told] += 1
         pruned.bytes_removed += row["bytes"]
 
     def _unlist(self, row: Row) -> None:
@@ -283,7 +283,7 @@ class Retention:
         rows: list[dict[str, Any]] = self.journal.rows(
             "SELECT worth, count(*) AS n FROM pieces WHERE file IS NOT NULL GROUP BY worth ORDER BY worth"
         )
-        return {"recent" if row["worth"] is None else Worth(row["worth"]).told: row["n"] for row in rows}
+        return {"recent" if row["worth"] is None else RetentionClass(row["worth"]).told: row["n"] for row in rows}
 
 
 def _marks(values: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.core.errors import NotFound
 from pipeline.core.passages import NO_LABEL
 from pipeline.model.model import Refusal
-from pipeline.storage.journal import Journal, Row, Stored, utc
+from pipeline.storage.journal import Journal, Row, StoredEvent, utc
 from pipeline.storage.label_table import current_stretches, last_label
 from pipeline.storage.recordings import recording_row
 from pipeline.training import active_learning as teaching
@@ -61,8 +61,8 @@ class Question:
     start: int
     stop: int
     why: tuple[str, ...]
-    decision: Stored | None
-    lesson: teaching.Lesson | None
+    decision: StoredEvent | None
+    lesson: teaching.LabelValue | None
     labelled: Row | None
     near: tuple[Row, ...]
 
@@ -173,7 +173,7 @@ class Review:
         self._noticed = [one for one in self._noticed if one[0] > oldest]
         self._after = last
 
-    def _new_events(self, journal: Journal, last: int) -> Iterator[Stored]:
+    def _new_events(self, journal: Journal, last: int) -> Iterator[StoredEvent]:
         """Decisions and what was noticed, up to an id; of decisions only as many as count."""
         oldest = journal.rows(
             "SELECT min(id) AS id FROM (SELECT id FROM events WHERE type = 'decision' AND id > ? ORDER BY id DESC "
@@ -335,7 +335,7 @@ def _instructive(journal: Journal, asked: teaching.Asked) -> Question | None:
     return _question(journal, found, "instructive", ())
 
 
-def _question(journal: Journal, event: Stored, asked: Why, why: Sequence[str]) -> Question:
+def _question(journal: Journal, event: StoredEvent, asked: Why, why: Sequence[str]) -> Question:
     body = event.body
     recording, rate_hz = body["recording"], _rate_hz(journal, body["recording"])
     passage = _passage_around(journal, recording, body["start_sample"], body["stop_sample"])
@@ -387,7 +387,7 @@ def _doubted(journal: Journal, doubt: Doubt) -> Question:
     )
 
 
-def _decision_in(journal: Journal, doubt: Doubt, rate_hz: int) -> Stored | None:
+def _decision_in(journal: Journal, doubt: Doubt, rate_hz: int) -> StoredEvent | None:
     """The first decision inside a doubted label, if there was one."""
     longest = doubt.stop + round(_LONGEST_SECONDS * rate_hz)
     rows = journal.rows(

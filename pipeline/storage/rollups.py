@@ -1,6 +1,6 @@
 """History by the minute, the hour and the day: what was decided, and how the sensors were.
 
-A `Summary` can be merged with another one, so an hour is made of its minutes and a day of its hours.
+A `Rollup` can be merged with another one, so an hour is made of its minutes and a day of its hours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORST_FIRST = (State.BAD, State.DEGRADED, State.UNKNOWN, State.OFF, State.GOOD)
 
 
 @dataclass(slots=True)
-class Mean:
+class RunningMean:
     """Of numbers that come one by one, with the smallest and the largest of them."""
 
     n: int = 0
@@ -32,9 +32,9 @@ class Mean:
     most: float | None = None
 
     def take(self, value: float) -> None:
-        self.merge(Mean(1, value, value, value))
+        self.merge(RunningMean(1, value, value, value))
 
-    def merge(self, other: Mean) -> None:
+    def merge(self, other: RunningMean) -> None:
         self.n, self.total = self.n + other.n, self.total + other.total
         if other.least is not None and (self.least is None or other.least < self.least):
             self.least = other.least
@@ -53,9 +53,9 @@ class Mean:
 class SensorSummary:
     """How one sensor was."""
 
-    level_dbfs: Mean = field(default_factory=Mean)
+    level_dbfs: RunningMean = field(default_factory=RunningMean)
     """Of seconds in which something was to be heard."""
-    weight: Mean = field(default_factory=Mean)
+    weight: RunningMean = field(default_factory=RunningMean)
     refused: int = 0
     """Windows that the screen refuses."""
     samples_lost: int = 0
@@ -84,7 +84,7 @@ class SensorSummary:
     @classmethod
     def of(cls, stored: list[Any]) -> SensorSummary:
         level, weight, refused, lost, seconds = stored
-        return cls(Mean(*level), Mean(*weight), refused, lost, seconds)
+        return cls(RunningMean(*level), RunningMean(*weight), refused, lost, seconds)
 
     def as_dict(self) -> dict[str, Any]:
         level, weight = self.level_dbfs, self.weight
@@ -99,7 +99,7 @@ class SensorSummary:
 
 
 @dataclass(slots=True)
-class Summary:
+class Rollup:
     """What happened in a time."""
 
     labels: Counter[str] = field(default_factory=Counter)
@@ -112,7 +112,7 @@ class Summary:
         self.sensors += [SensorSummary() for _ in range(len(self.sensors), number + 1)]
         return self.sensors[number]
 
-    def merge(self, other: Summary) -> None:
+    def merge(self, other: Rollup) -> None:
         self.labels.update(other.labels)
         self.undecided += other.undecided
         self.degraded += other.degraded
@@ -120,7 +120,7 @@ class Summary:
             self.sensor(number).merge(sensor)
 
     @classmethod
-    def together(cls, several: Iterable[Summary]) -> Summary:
+    def together(cls, several: Iterable[Rollup]) -> Rollup:
         whole = cls()
         for one in several:
             whole.merge(one)
@@ -132,7 +132,7 @@ class Summary:
         return json.dumps(body, separators=(",", ":"), allow_nan=False)
 
     @classmethod
-    def of(cls, stored: str) -> Summary:
+    def of(cls, stored: str) -> Rollup:
         labels, undecided, degraded, sensors = json.loads(stored)
         return cls(Counter(labels), undecided, degraded, [SensorSummary.of(sensor) for sensor in sensors])
 
@@ -159,27 +159,27 @@ def as_text(moment: float) -> str:
     return utc(datetime.fromtimestamp(moment, UTC))
 
 
-def store(journal: Journal, seconds: int, begin: int, summary: Summary) -> None:
+def store(journal: Journal, seconds: int, begin: int, summary: Rollup) -> None:
     journal.execute(
         "INSERT OR REPLACE INTO summaries (seconds, time, body) VALUES (?, ?, ?)",
         (seconds, as_text(begin), summary.stored()),
     )
 
 
-def read(journal: Journal, seconds: int, begin: float, end: float) -> list[tuple[float, Summary]]:
+def read(journal: Journal, seconds: int, begin: float, end: float) -> list[tuple[float, Rollup]]:
     """Those of one length that begin in a time, each with the moment of its beginning."""
     rows = journal.rows(
         "SELECT time, body FROM summaries WHERE seconds = ? AND time >= ? AND time < ? ORDER BY time",
         (seconds, as_text(begin), as_text(end)),
     )
-    return [(datetime.fromisoformat(row["time"]).timestamp(), Summary.of(row["body"])) for row in rows]
+    return [(datetime.fromisoformat(row["time"]).timestamp(), Rollup.of(row["body"])) for row in rows]
 
 
 def gather(journal: Journal, minute: int) -> None:
     """Make the hour and the day of a minute anew."""
     for parts, whole in ((MINUTE, HOUR), (HOUR, DAY)):
         begin = begin_of(minute, whole)
-        store(journal, whole, begin, Summary.together(one for _, one in read(journal, parts, begin, begin + whole)))
+        store(journal, whole, begin, Rollup.together(one for _, one in read(journal, parts, begin, begin + whole)))
 
 
 def newest_minute(journal: Journal) -> int | None:
@@ -197,7 +197,7 @@ def summaries(journal: Journal, begin: datetime, end: datetime, *, most_rows: in
     seconds = base
     while (last - begin_of(first, seconds)) / seconds > max(most_rows, 1):
         seconds += base
-    bins: dict[int, Summary] = {}
+    bins: dict[int, Rollup] = {}
     for moment, summary in read(journal, base, begin_of(first, seconds), last):
         place = begin_of(moment, seconds)
         if place in bins:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pipeline.storage.journal import Journal, Stored, utc
+from pipeline.storage.journal import Journal, StoredEvent, utc
 
 
 def runs_that_died(journal: Journal) -> list[str]:
@@ -44,7 +44,7 @@ def last_heard_decision(journal: Journal) -> int | None:
 
 def events_of_sensor(
     journal: Journal, kind: str, sensor: int, *, most: int, since: str = "", until: str = "9"
-) -> list[Stored]:
+) -> list[StoredEvent]:
     """Return the newest events of a type that speak of one sensor, the newest first."""
     # From the end on, as far as is needed: by their time, all there are would be sorted.
     rows = journal.rows(
@@ -52,17 +52,17 @@ def events_of_sensor(
         "AND json_extract(body, '$.sensor') = ? ORDER BY id DESC LIMIT ?",
         (kind, since, until, sensor, most),
     )
-    return [Stored.of(row) for row in rows]
+    return [StoredEvent.of(row) for row in rows]
 
 
-def opened_fault(journal: Journal, recording: str, sensor: int, cause: str) -> Stored | None:
+def opened_fault(journal: Journal, recording: str, sensor: int, cause: str) -> StoredEvent | None:
     """Return the event that opened a fault of a sensor last, or None."""
     rows = journal.rows(
         "SELECT * FROM events WHERE type = 'fault_opened' AND recording = ? AND json_extract(body, '$.sensor') = ? "
         "AND json_extract(body, '$.cause') = ? ORDER BY id DESC LIMIT 1",
         (recording, sensor, cause),
     )
-    return Stored.of(rows[0]) if rows else None
+    return StoredEvent.of(rows[0]) if rows else None
 
 
 def has_drifted(journal: Journal, *, after: int) -> bool:
@@ -76,32 +76,32 @@ def has_drifted(journal: Journal, *, after: int) -> bool:
     )
 
 
-def changes_of_state(journal: Journal, since: datetime, until: datetime) -> list[Stored]:
+def changes_of_state(journal: Journal, since: datetime, until: datetime) -> list[StoredEvent]:
     """Return the changes of state of all sensors after one time, up to another, in the order of time."""
     rows = journal.rows(
         "SELECT * FROM events WHERE type = 'state_changed' AND time > ? AND time <= ? ORDER BY time, id",
         (utc(since), utc(until)),
     )
-    return [Stored.of(row) for row in rows]
+    return [StoredEvent.of(row) for row in rows]
 
 
-def last_states(journal: Journal, recording: str | None, *, before: int) -> list[Stored]:
+def last_states(journal: Journal, recording: str | None, *, before: int) -> list[StoredEvent]:
     """Return the last change of state of each sensor of a recording before an event."""
     rows = journal.rows(
         "SELECT max(id) AS id, run, recording, sample, time, type, body FROM events WHERE type = 'state_changed' "
         "AND recording = ? AND id < ? GROUP BY json_extract(body, '$.sensor')",
         (recording, before),
     )
-    return [Stored.of(row) for row in rows]
+    return [StoredEvent.of(row) for row in rows]
 
 
-def changes_of_trust(journal: Journal, recording: str | None, *, before: int) -> list[Stored]:
+def changes_of_trust(journal: Journal, recording: str | None, *, before: int) -> list[StoredEvent]:
     """Return the changes of trust in a recording before an event, in their order."""
     rows = journal.rows(
         "SELECT * FROM events WHERE type = 'trust_changed' AND recording = ? AND id < ? ORDER BY id",
         (recording, before),
     )
-    return [Stored.of(row) for row in rows]
+    return [StoredEvent.of(row) for row in rows]
 
 
 def passages_ended_since(journal: Journal, time: datetime) -> int:

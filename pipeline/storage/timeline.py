@@ -18,7 +18,7 @@ from pipeline.core.sensor_state import State
 from pipeline.storage.coverage import Window, kept, listening, seconds_of
 from pipeline.storage.intervals import Band, Change
 from pipeline.storage.journal import Journal
-from pipeline.storage.passage_history import History
+from pipeline.storage.passage_history import PassageHistory
 from pipeline.storage.recordings import first_started_at
 from pipeline.storage.rollups import WORST_FIRST, as_text
 from pipeline.storage.tallies import Single, Tally, singles, tally, uncounted_until
@@ -47,7 +47,7 @@ class Anomaly:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TimelineLabel:
     """A label that counts, where its sound is."""
 
     begin: float
@@ -113,7 +113,7 @@ class Timeline:
     tally: Tally
     decisions: list[Single] | None
     anomalies: list[Anomaly]
-    labels: list[Said]
+    labels: list[TimelineLabel]
     passages: list[PassageBar]
     names: dict[str, str]
     """How labels are shown."""
@@ -128,7 +128,7 @@ def timeline(
     now: float,
     running: str | None,
     names: Mapping[str, str] | None = None,
-    history: History | None = None,
+    history: PassageHistory | None = None,
 ) -> Timeline:
     """What the journal knows of a time, in about `bins` steps; `running` is the run that is alive.
 
@@ -141,7 +141,7 @@ def timeline(
         )
     window = Window(journal, begin, end, bins, now, running)
     classes, labels = _classes(journal), _labels(window)
-    passages = _passages(window, history or History(journal, running=running))
+    passages = _passages(window, history or PassageHistory(journal, running=running))
     known = {*classes, *(one.label for one in labels), *(one.labeled or one.label for one in passages)}
     return Timeline(
         begin=begin,
@@ -276,7 +276,7 @@ def _anomalies(window: Window) -> list[Anomaly]:
     return sorted(found, key=lambda one: one.time)
 
 
-def _passages(window: Window, history: History) -> list[PassageBar]:
+def _passages(window: Window, history: PassageHistory) -> list[PassageBar]:
     """Passages of this time; those that begin within one step of the first are one bar."""
     found: list[PassageBar] = []
     for one in history.briefs:
@@ -290,10 +290,10 @@ def _passages(window: Window, history: History) -> list[PassageBar]:
     return found
 
 
-def _labels(window: Window) -> list[Said]:
+def _labels(window: Window) -> list[TimelineLabel]:
     """What people said of what was heard in this time; the newest if there are too many."""
     return [
-        Said(
+        TimelineLabel(
             begin=recording.time(row["start"]),
             end=recording.time(row["stop"]),
             number=row["id"],

@@ -53,7 +53,7 @@ Moments = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class LabelValue:
     """The factors of what a decision teaches."""
 
     uncertainty: float
@@ -65,13 +65,13 @@ class Lesson:
         return round(self.uncertainty * (1 + self.disagreement) * (1 + self.anomaly) / 4, _DIGITS)
 
 
-def lesson(decision: Mapping[str, Any]) -> Lesson | None:
+def lesson(decision: Mapping[str, Any]) -> LabelValue | None:
     """From a decision as the journal tells it; none if no sensor was heard, for then there is nothing to learn."""
     roles = decision["roles"]
     if all(role in UNUSABLE_ROLES for role in roles):
         return None
     anomaly = 1.0 if _is_unknown(decision) else round(roles.count(Role.ANOMALOUS) / len(roles), _DIGITS)
-    return Lesson(_uncertainty(decision), _disagreement(decision), anomaly)
+    return LabelValue(_uncertainty(decision), _disagreement(decision), anomaly)
 
 
 def _is_unknown(decision: Mapping[str, Any]) -> bool:

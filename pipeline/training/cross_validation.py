@@ -24,7 +24,7 @@ from pipeline.training.labeled_spans import recording_of
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class LearningPlan:
     """How to learn: the same with all examples and without some."""
 
     grid: Grid
@@ -37,7 +37,7 @@ class Learning:
 
 def learn_validated(
     examples: Examples,
-    learning: Learning,
+    learning: LearningPlan,
     *,
     engine: Engine,
     told: Callable[[int, int], None] = lambda done, of: None,
@@ -63,7 +63,7 @@ def learn_validated(
 
 def judged_by_others(
     examples: Examples,
-    learning: Learning,
+    learning: LearningPlan,
     folds: NDArray[np.int64],
     *,
     engine: Engine,
@@ -76,7 +76,7 @@ def judged_by_others(
 
 
 def _judge_if_possible(
-    fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]
+    fold: int, examples: Examples, learning: LearningPlan, folds: NDArray[np.int64]
 ) -> list[Judged] | None:
     """None where too little is left to learn from, which must not cost what was learned from all."""
     try:
@@ -134,7 +134,7 @@ def folds_of(examples: Examples, *, n_folds: int, seed: int) -> NDArray[np.int64
     return folds if min(left) >= 2 else np.full(len(examples), -1)
 
 
-def _learn_without(fold: int, examples: Examples, learning: Learning, folds: NDArray[np.int64]) -> Any:
+def _learn_without(fold: int, examples: Examples, learning: LearningPlan, folds: NDArray[np.int64]) -> Any:
     """The model of all examples, for fold -1; else what a model without the fold decides about it."""
     rest = examples if fold < 0 else examples.part(folds != fold)
     # By the process that learns: the one that waits for it needs nothing of it.

@@ -13,7 +13,7 @@ from pipeline.core.runner import run
 from pipeline.health.measures import Measures
 from pipeline.model.build import listening
 from pipeline.sources.files import FileSource, Listing, Recording
-from pipeline.stages import Chain, Fingerprint, Measuring
+from pipeline.stages import Chain, Fingerprint, Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def hear(
 ) -> Heard:
     """All segments of a recording, or those to keep; what is wrong with it is among the troubles."""
     heard = Heard(recording.name, keep=keep)
-    chain = Chain(Fingerprint(), Measuring(grid.rate_hz), *listening(grid, settings))
+    chain = Chain(Fingerprint(), Measure(grid.rate_hz), *listening(grid, settings))
     try:
         run(sound.source(recording), chain, [heard])
     except SourceError as error:

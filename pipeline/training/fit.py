@@ -26,7 +26,7 @@ from pipeline.learners.array_presence import ArrayPresence
 from pipeline.learners.array_reference import ArrayReference
 from pipeline.learners.array_screen import ArrayScreen
 from pipeline.learners.kernel_classifier import Machine
-from pipeline.model.model import Memory, Model, Refusal
+from pipeline.model.model import Model, Refusal, TrainingMemory
 from pipeline.training.examples import NOBODY, Examples
 from pipeline.training.labeled_spans import recording_of
 
@@ -123,7 +123,9 @@ def learn_unlabelled(
         machines=(None,) * len(scales),
         votes=WeightedVotes(1.0),
         combined=None,
-        memory=Memory(examples.recording, examples.start, examples.label, sensors.delivered, nobody_doubts, refusal),
+        memory=TrainingMemory(
+            examples.recording, examples.start, examples.label, sensors.delivered, nobody_doubts, refusal
+        ),
         notes=_origin(examples, (summary, timing), seed)
         | {
             "contamination": [float(sensor.contamination) for sensor in sensors.evidence],
@@ -187,8 +189,8 @@ def _combined(X: NDArray[np.float64], examples: Examples, learner: ArrayGEMMEDCl
     return None if machine is None else CombinedFeatures(machine, expectation)
 
 
-def _memory(examples: Examples, learner: ArrayGEMMEDClassifier) -> Memory:
-    return Memory(
+def _memory(examples: Examples, learner: ArrayGEMMEDClassifier) -> TrainingMemory:
+    return TrainingMemory(
         recording=examples.recording,
         start=examples.start,
         label=examples.label,

@@ -17,7 +17,7 @@ APART_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LabeledSpan:
     """Samples of a recording that have one label throughout."""
 
     start: int
@@ -26,11 +26,11 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class LabeledPassage:
     """Labelled stretches of a recording that belong together, in the order of time."""
 
     recording: str
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[LabeledSpan, ...]
 
     @property
     def start(self) -> int:
@@ -56,7 +56,7 @@ def recording_of(name: str) -> str:
     return recording if at and start.isdigit() else name
 
 
-def current_labels(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Stretch]]:
+def current_labels(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[LabeledSpan]]:
     """The stretches of each recording that was ever labelled, from rows in the order in which they were given.
 
     A row has `recording`, `start`, `stop` and `label`, which is None where nothing shall be labelled; a `void` one does
@@ -70,14 +70,14 @@ def current_labels(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Stretch]
     return {recording: _folded(own) for recording, own in given.items()}
 
 
-def _folded(rows: Sequence[Mapping[str, Any]]) -> list[Stretch]:
+def _folded(rows: Sequence[Mapping[str, Any]]) -> list[LabeledSpan]:
     """Between any two edges the last row that holds there decides."""
     begins: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
         begins.setdefault(row["start"], []).append(number)
     edges = sorted({edge for row in rows for edge in (row["start"], row["stop"])})
     latest: list[int] = []  # minus the numbers of rows that have begun: the last one given comes first
-    found: list[Stretch] = []
+    found: list[LabeledSpan] = []
     for start, stop in pairwise(edges):
         for number in begins.get(start, ()):
             heappush(latest, -number)
@@ -85,25 +85,25 @@ def _folded(rows: Sequence[Mapping[str, Any]]) -> list[Stretch]:
             heappop(latest)
         label = rows[-latest[0]]["label"] if latest else None
         if label is not None:
-            _append(found, Stretch(start, stop, label))
+            _append(found, LabeledSpan(start, stop, label))
     return found
 
 
-def _append(stretches: list[Stretch], new: Stretch) -> None:
+def _append(stretches: list[LabeledSpan], new: LabeledSpan) -> None:
     """Stretches that touch and say the same are one."""
     if stretches and (stretches[-1].stop, stretches[-1].label) == (new.start, new.label):
-        new = Stretch(stretches.pop().start, new.stop, new.label)
+        new = LabeledSpan(stretches.pop().start, new.stop, new.label)
     stretches.append(new)
 
 
-def passages(labels: Mapping[str, Sequence[Stretch]], *, rate_hz: int) -> list[Passage]:
+def passages(labels: Mapping[str, Sequence[LabeledSpan]], *, rate_hz: int) -> list[LabeledPassage]:
     """Stretches in the order of time, gathered where they follow each other shortly."""
     apart = round(APART_SECONDS * rate_hz)
-    found: list[Passage] = []
+    found: list[LabeledPassage] = []
     for recording, stretches in labels.items():
         if not stretches:
             continue
         ends = [n for n, (one, other) in enumerate(pairwise(stretches), start=1) if other.start - one.stop >= apart]
         for first, last in pairwise((0, *ends, len(stretches))):
-            found.append(Passage(recording, tuple(stretches[first:last])))
+            found.append(LabeledPassage(recording, tuple(stretches[first:last])))
     return found

@@ -19,13 +19,13 @@ from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.events import SourceTrouble, Span, Views
 from pipeline.core.framing import Grid
 from pipeline.core.segment_views import TWO_VIEWS
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.model.build import hearing_settings
 from pipeline.model.model import Model
 from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.sources.files import FileSource, Listing, Recording, files_of, sound_seconds
 from pipeline.stages.features import LOWEST_HZ
-from pipeline.training.cross_validation import Learning, learn_validated
+from pipeline.training.cross_validation import LearningPlan, learn_validated
 from pipeline.training.examples import NOBODY, Examples, RecordingNote, classes_of, evenly, views_of
 from pipeline.training.extract import Format, Heard, hear
 from pipeline.training.labeled_spans import APART_SECONDS
@@ -38,7 +38,7 @@ _APART_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingOptions:
     """What a user may choose about training."""
 
     classes: tuple[str, ...] | None = None
@@ -65,7 +65,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ExtractionTask:
     """How to listen: the same for all recordings."""
 
     sound: Format
@@ -81,22 +81,22 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class PreparedTraining:
     """What was heard, ready to learn from."""
 
     examples: Examples
-    task: Task
-    usual: Usual | None
+    task: ExtractionTask
+    usual: Baseline | None
 
-    def learning(self, plan: Plan) -> Learning:
-        return Learning(self.task.grid, self.task.settings, plan.seed, plan.components, plan.folds)
+    def learning(self, plan: TrainingOptions) -> LearningPlan:
+        return LearningPlan(self.task.grid, self.task.settings, plan.seed, plan.components, plan.folds)
 
 
 def train(
     listing: Listing,
     labels: Labels,
     directory: Path,
-    plan: Plan,
+    plan: TrainingOptions,
     *,
     rate_hz: int | None,
     engine: Engine,
@@ -122,13 +122,13 @@ def require_new(directory: Path) -> None:
 def listen(
     listing: Listing,
     labels: Labels,
-    plan: Plan,
+    plan: TrainingOptions,
     *,
     rate_hz: int | None = None,
     cut_from: Mapping[str, str] = MappingProxyType({}),
     engine: Engine,
     progress: Progress,
-) -> Lesson:
+) -> PreparedTraining:
     """All labelled recordings; `cut_from` names those that are parts of another."""
     labels.check_recordings(recording.name for recording in listing.recordings)
     classes = classes_of(labels.names, plan.classes)
@@ -138,7 +138,7 @@ def listen(
     grid = plan.grid(sound.rate_hz)
     settings = hearing_settings(grid, lowest_hz=plan.lowest_hz, features=plan.features)
     background = sum(map(sound_seconds, wanted))
-    task = Task(
+    task = ExtractionTask(
         sound,
         grid,
         settings,
@@ -151,10 +151,10 @@ def listen(
     heard = _hear(wanted, task, engine, progress)
     _tell([*listing.troubles, *(trouble for one in heard for trouble in one.troubles)], progress.console)
     usual = learn_usual([second for one in heard for second in one.measures])
-    return Lesson(gather(heard, task, cut_from), task, usual)
+    return PreparedTraining(gather(heard, task, cut_from), task, usual)
 
 
-def learned(lesson: Lesson, plan: Plan, *, engine: Engine, progress: Progress) -> Model:
+def learned(lesson: PreparedTraining, plan: TrainingOptions, *, engine: Engine, progress: Progress) -> Model:
     """The validated model of all that was heard; not yet stored."""
     bar = progress.add_task("learning", total=plan.folds + 1)
     model = learn_validated(
@@ -172,11 +172,11 @@ def _format(recordings: Sequence[Recording], rate_hz: int | None) -> Format:
     return Format(rate_hz or found, n_sensors, resample=rate_hz is not None)
 
 
-def _plain(plan: Plan) -> dict[str, Any]:
+def _plain(plan: TrainingOptions) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
 
 
-def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress: Progress) -> list[Heard]:
+def _hear(recordings: Sequence[Recording], task: ExtractionTask, engine: Engine, progress: Progress) -> list[Heard]:
     bar = progress.add_task("listening", total=len(recordings))
     found: dict[str, Heard] = {}
     for recording, heard in engine.finished(partial(_labelled, task=task), recordings):
@@ -185,7 +185,7 @@ def _hear(recordings: Sequence[Recording], task: Task, engine: Engine, progress:
     return [found[recording.name] for recording in recordings]
 
 
-def _labelled(recording: Recording, task: Task) -> Heard:
+def _labelled(recording: Recording, task: ExtractionTask) -> Heard:
     """What may be learned from of a recording."""
 
     def keep(views: Views) -> bool:
@@ -206,7 +206,7 @@ def _thinned(facts: Sequence[Views], codes: Sequence[int | None], walkers: int) 
     return [facts[n] for n in sorted(kept)]
 
 
-def _label(recording: str, span: Span, task: Task) -> int | None:
+def _label(recording: str, span: Span, task: ExtractionTask) -> int | None:
     label = _word(recording, span, task)
     if label in task.classes:
         return task.classes.index(label)
@@ -217,7 +217,7 @@ def _label(recording: str, span: Span, task: Task) -> int | None:
     return NOBODY if is_nobody(label) else None
 
 
-def _word(recording: str, span: Span, task: Task) -> str | None:
+def _word(recording: str, span: Span, task: ExtractionTask) -> str | None:
     rate_hz = task.grid.rate_hz
     return task.labels.of(recording, span.start / rate_hz, span.stop / rate_hz)
 
@@ -227,7 +227,9 @@ def _tell(troubles: Sequence[SourceTrouble], console: Console) -> None:
         console.print(f"{trouble.where} {trouble.message}", style="yellow", soft_wrap=True, highlight=False)
 
 
-def gather(heard: Sequence[Heard], task: Task, cut_from: Mapping[str, str] = MappingProxyType({})) -> Examples:
+def gather(
+    heard: Sequence[Heard], task: ExtractionTask, cut_from: Mapping[str, str] = MappingProxyType({})
+) -> Examples:
     """The labelled segments of all recordings, evenly thinned in each if there are too many.
 
     Labels of one recording that lie far apart are units of their own, as if it had been cut between them. Segments in
@@ -265,7 +267,7 @@ def _share_of(heard: Heard, codes: Sequence[int | None], share: float) -> list[V
 
 
 def _parts(
-    heard: Heard, facts: Sequence[Views], task: Task, cut_from: str
+    heard: Heard, facts: Sequence[Views], task: ExtractionTask, cut_from: str
 ) -> Iterator[tuple[RecordingNote, str, list[Views]]]:
     """The units of a recording, each with its segments: one, or one for each group of labels and one of background."""
     groups = task.labels.groups(heard.recording, APART_SECONDS, lambda label: label in task.classes)
@@ -281,11 +283,11 @@ def _parts(
         yield _note(heard, empty, task, cut_from, None), heard.recording, empty
 
 
-def _inside(span: Span, start: float, end: float, task: Task) -> bool:
+def _inside(span: Span, start: float, end: float, task: ExtractionTask) -> bool:
     return start <= span.start / task.grid.rate_hz and span.stop / task.grid.rate_hz <= end
 
 
-def _is_empty(heard: Heard, fact: Views, task: Task) -> bool:
+def _is_empty(heard: Heard, fact: Views, task: ExtractionTask) -> bool:
     return _label(heard.recording, fact.span, task) == NOBODY
 
 
@@ -298,7 +300,9 @@ def _check_twins(heard: Sequence[Heard]) -> None:
             raise UsageError(f"{one.recording} is the same sound as {other}; leave one of them out, and its labels")
 
 
-def _note(heard: Heard, facts: Sequence[Views], task: Task, cut_from: str, start: int | None) -> RecordingNote:
+def _note(
+    heard: Heard, facts: Sequence[Views], task: ExtractionTask, cut_from: str, start: int | None
+) -> RecordingNote:
     """Of a whole recording, or of the part that begins at `start`."""
     words = (_word(heard.recording, fact.span, task) for fact in facts)
     counts = Counter(word for word in words if word is not None)

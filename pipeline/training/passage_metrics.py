@@ -25,7 +25,7 @@ Stretches = Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimedSpan:
     """Seconds `start` to `end` of a recording and their label; a found passage without a label has None."""
 
     recording: str
@@ -38,8 +38,8 @@ class Span:
 class Match:
     """A found passage and the true one that it stands for."""
 
-    found: Span
-    true: Span
+    found: TimedSpan
+    true: TimedSpan
 
     @property
     def iou(self) -> float:
@@ -56,20 +56,20 @@ class Match:
         return self.found.end - self.true.end
 
 
-def overlap(one: Span, other: Span) -> float:
+def overlap(one: TimedSpan, other: TimedSpan) -> float:
     """Return how many seconds two spans have in common."""
     if one.recording != other.recording:
         return 0.0
     return max(0.0, min(one.end, other.end) - max(one.start, other.start))
 
 
-def iou(one: Span, other: Span) -> float:
+def iou(one: TimedSpan, other: TimedSpan) -> float:
     """Return intersection over union of two spans."""
     common = overlap(one, other)
     return common / (one.end - one.start + other.end - other.start - common) if common else 0.0
 
 
-def matches(found: Sequence[Span], true: Sequence[Span]) -> list[Match]:
+def matches(found: Sequence[TimedSpan], true: Sequence[TimedSpan]) -> list[Match]:
     """Pair found with true passages that overlap, each at most once, with the greatest total overlap."""
     from scipy.optimize import linear_sum_assignment
 
@@ -85,19 +85,19 @@ def matches(found: Sequence[Span], true: Sequence[Span]) -> list[Match]:
     return pairs
 
 
-def joined_labels(spans: Iterable[Span]) -> list[Span]:
+def joined_labels(spans: Iterable[TimedSpan]) -> list[TimedSpan]:
     """Join spans of one label that touch or overlap: labels of one passage may come in several rows."""
-    whole: list[Span] = []
+    whole: list[TimedSpan] = []
     for span in sorted(spans, key=lambda span: (span.recording, span.start, span.end)):
         last = whole[-1] if whole else None
         if last and (last.recording, last.label) == (span.recording, span.label) and span.start <= last.end:
-            whole[-1] = Span(last.recording, last.start, max(last.end, span.end), last.label)
+            whole[-1] = TimedSpan(last.recording, last.start, max(last.end, span.end), last.label)
         else:
             whole.append(span)
     return whole
 
 
-def background_of(true: Sequence[Span], nobody: Sequence[Span], seconds: Mapping[str, float]) -> Stretches:
+def background_of(true: Sequence[TimedSpan], nobody: Sequence[TimedSpan], seconds: Mapping[str, float]) -> Stretches:
     """Return the time of recordings, by their `seconds`, in which nobody was there.
 
     That is the time labeled nobody, if there is any such label; otherwise all time outside true passages.
@@ -111,7 +111,7 @@ def background_of(true: Sequence[Span], nobody: Sequence[Span], seconds: Mapping
     return found
 
 
-def union(spans: Iterable[Span]) -> dict[str, list[tuple[float, float]]]:
+def union(spans: Iterable[TimedSpan]) -> dict[str, list[tuple[float, float]]]:
     """Return the disjoint stretches of each recording that spans cover."""
     covered: dict[str, list[tuple[float, float]]] = {}
     for span in sorted(spans, key=_start):
@@ -152,7 +152,7 @@ def common_seconds(one: Stretches, other: Stretches) -> float:
     )
 
 
-def false_passages(found: Sequence[Span], true: Sequence[Span], background: Stretches) -> list[Span]:
+def false_passages(found: Sequence[TimedSpan], true: Sequence[TimedSpan], background: Stretches) -> list[TimedSpan]:
     """Return the found passages that overlap no true one and whose middle lies in the background."""
     return [
         span
@@ -174,31 +174,31 @@ def poisson_interval(count: int, exposure: float) -> tuple[float, float]:
 class _Decisions:
     """Labeled segments of each recording by their start, so that those of a passage are found at once."""
 
-    def __init__(self, segments: Iterable[Span]) -> None:
-        self._of: dict[str, list[Span]] = {}
+    def __init__(self, segments: Iterable[TimedSpan]) -> None:
+        self._of: dict[str, list[TimedSpan]] = {}
         for segment in sorted(segments, key=_start):
             if segment.label is not None:
                 self._of.setdefault(segment.recording, []).append(segment)
 
-    def inside(self, span: Span) -> list[Span]:
+    def inside(self, span: TimedSpan) -> list[TimedSpan]:
         """Return the segments that lie wholly inside a span."""
         own = self._of.get(span.recording, [])
         first, last = bisect_left(own, span.start, key=_start), bisect_right(own, span.end, key=_start)
         return [segment for segment in own[first:last] if segment.end <= span.end]
 
 
-def _start(span: Span) -> float:
+def _start(span: TimedSpan) -> float:
     return span.start
 
 
 def passage_scores(
-    found: Sequence[Span],
-    true: Sequence[Span],
-    nobody: Sequence[Span],
+    found: Sequence[TimedSpan],
+    true: Sequence[TimedSpan],
+    nobody: Sequence[TimedSpan],
     seconds: Mapping[str, float],
     *,
     classes: Sequence[str] = (),
-    segments: Sequence[Span] = (),
+    segments: Sequence[TimedSpan] = (),
 ) -> dict[str, Any]:
     """Score found passages against true ones, ready for JSON; `seconds` are the lengths of all scored recordings.
 
@@ -270,7 +270,7 @@ def _labeled(label: str | None) -> Callable[[Match], bool]:
     return lambda pair: pair.found.label == label
 
 
-def _labels(spans: Iterable[Span]) -> set[str]:
+def _labels(spans: Iterable[TimedSpan]) -> set[str]:
     return {span.label for span in spans if span.label is not None}
 
 
@@ -290,10 +290,10 @@ def _units(items: Sequence[Any]) -> list[str]:
     return [f"{span.recording}@{span.start}" for span in spans]
 
 
-def _true(item: Span | Match | tuple[Span, Span]) -> Span:
+def _true(item: TimedSpan | Match | tuple[TimedSpan, TimedSpan]) -> TimedSpan:
     if isinstance(item, Match):
         return item.true
-    return item if isinstance(item, Span) else item[0]
+    return item if isinstance(item, TimedSpan) else item[0]
 
 
 def _rate_per_hour(count: int, hours: float) -> dict[str, Any] | None:

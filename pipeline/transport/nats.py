@@ -125,7 +125,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BucketEntry:
     """A value of a bucket, and its revision."""
 
     value: bytes
@@ -653,17 +653,17 @@ class Bucket:
         """After how long values vanish, as the bucket was made."""
         return float(self._broker._run(self._bucket.status()).ttl or 0.0) or None
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> BucketEntry | None:
         return self._broker._run(self._get(key))
 
-    async def _get(self, key: str) -> Entry | None:
+    async def _get(self, key: str) -> BucketEntry | None:
         from nats.js.errors import KeyNotFoundError
 
         try:
             found = await self._bucket.get(key)
         except KeyNotFoundError:
             return None
-        return Entry(found.value or b"", found.revision)
+        return BucketEntry(found.value or b"", found.revision)
 
     def create(self, key: str, value: bytes) -> int:
         """The first value of a key; `Superseded` if there is one."""
@@ -722,11 +722,11 @@ class Bucket:
         info = await self._broker._js.stream_info(f"KV_{self._name}", subjects_filter=f"{prefix}>")
         return [subject.removeprefix(prefix) for subject in info.state.subjects or {}]
 
-    def all(self) -> dict[str, Entry]:
+    def all(self) -> dict[str, BucketEntry]:
         """Every key with its value."""
         return self._broker._run(self._all(), more_seconds=30.0)
 
-    async def _all(self) -> dict[str, Entry]:
+    async def _all(self) -> dict[str, BucketEntry]:
         found = {}
         for key in await self._keys():
             entry = await self._get(key)

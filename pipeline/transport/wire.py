@@ -50,7 +50,7 @@ Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class StreamNames:
     """The names under which a broker keeps what arrays send."""
 
     name: str = "gemmed"

@@ -23,7 +23,7 @@ _LOUDEST = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class AudioStretch:
     """Sound of all sensors, zeros where there is none."""
 
     recording: str
@@ -33,7 +33,7 @@ class Stretch:
     missing: list[tuple[int, int]]
 
 
-def stretch(context: Context, recording: str, start: int, stop: int) -> Stretch:
+def stretch(context: Context, recording: str, start: int, stop: int) -> AudioStretch:
     """From sample to sample, as far as it is kept."""
     with context.reading() as journal:
         rate_hz, n_sensors = _known(journal, recording)
@@ -47,7 +47,7 @@ def stretch(context: Context, recording: str, start: int, stop: int) -> Stretch:
             f"no sound of {recording} is kept from sample {start} to {stop}; either it is being written still (try "
             "again in some seconds), or it had to make room (storage.budget)"
         )
-    return Stretch(recording, rate_hz, start, samples, missing)
+    return AudioStretch(recording, rate_hz, start, samples, missing)
 
 
 def _read(
@@ -64,7 +64,7 @@ def _read(
     return samples, missing
 
 
-def latest(context: Context, seconds: float) -> Stretch:
+def latest(context: Context, seconds: float) -> AudioStretch:
     """Return the last seconds of the recording that goes on, including the piece that is being written."""
     status = context.live.status
     recording = status["recording"] if status else None
@@ -85,7 +85,7 @@ def latest(context: Context, seconds: float) -> Stretch:
     return _completed(context, recording, start, tail[0], tail[1])
 
 
-def _completed(context: Context, recording: str, start: int, first: int, tail: Samples) -> Stretch:
+def _completed(context: Context, recording: str, start: int, first: int, tail: Samples) -> AudioStretch:
     """Return the sound from `start` on, of which the tail from `first` on is known."""
     with context.reading() as journal:
         rate_hz, n_sensors = _known(journal, recording)
@@ -98,7 +98,7 @@ def _completed(context: Context, recording: str, start: int, first: int, tail: S
             samples[:, begin - start : first - start] = end
             missing.pop()
     whole = np.concatenate([samples, tail[:, max(0, start - first) :]], axis=1)
-    return Stretch(recording, rate_hz, start, whole, missing)
+    return AudioStretch(recording, rate_hz, start, whole, missing)
 
 
 def _known(journal: Journal, recording: str) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def _known(journal: Journal, recording: str) -> tuple[int, int]:
     return row.rate_hz, row.sensors
 
 
-def chosen(sound: Stretch, sensor: int | None) -> Samples:
+def chosen(sound: AudioStretch, sensor: int | None) -> Samples:
     """One sensor, counted from 1, or all."""
     if sensor is None:
         return sound.samples
@@ -117,7 +117,7 @@ def chosen(sound: Stretch, sensor: int | None) -> Samples:
     return sound.samples[sensor - 1 : sensor]
 
 
-def as_wav(sound: Stretch, sensor: int | None, *, normalise: bool) -> bytes:
+def as_wav(sound: AudioStretch, sensor: int | None, *, normalise: bool) -> bytes:
     """16 bits a sample; as loud as it can be if asked for, all sensors by the same factor."""
     import soundfile
 
@@ -130,7 +130,7 @@ def as_wav(sound: Stretch, sensor: int | None, *, normalise: bool) -> bytes:
     return file.getvalue()
 
 
-def as_spectrogram(sound: Stretch, sensor: int | None) -> Spectrogram:
+def as_spectrogram(sound: AudioStretch, sensor: int | None) -> Spectrogram:
     samples, how = chosen(sound, sensor), bands(sound.rate_hz)
     made = columns(samples, sound.rate_hz)
     return Spectrogram(

@@ -11,10 +11,10 @@ from fastapi import Depends, Request
 
 from pipeline.config.schema import Settings
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.activity import Kind, Portion
+from pipeline.storage.activity import ActivityKind, Portion
 from pipeline.storage.journal import Journal
 from pipeline.storage.labels import somebody
-from pipeline.storage.passage_history import History, Memory
+from pipeline.storage.passage_history import PassageHistory, PassageOverview
 from pipeline.storage.passage_sources import least_confidence
 from pipeline.storage.review_queue import Review
 from pipeline.web.event_stream import Live
@@ -32,8 +32,8 @@ class Context:
         self.visitors = Visitors(settings.web, self.state.session_key)
         self.live = Live(self.state)
         self.review = Review()
-        self.newest_activity: dict[tuple[Kind, ...], tuple[float, Portion]] = {}
-        self._memory = Memory()
+        self.newest_activity: dict[tuple[ActivityKind, ...], tuple[float, Portion]] = {}
+        self._memory = PassageOverview()
         self.at_work = asyncio.Semaphore(_AT_ONCE)
 
     @contextmanager
@@ -48,9 +48,9 @@ class Context:
         with Journal(self.state.journal, durable=True) as journal:
             yield journal
 
-    def history(self, journal: Journal) -> History:
+    def history(self, journal: Journal) -> PassageHistory:
         """The passages of the journal; what has not changed is not read again."""
-        return History(
+        return PassageHistory(
             journal,
             running=self.live.living_run,
             least_confidence=least_confidence(journal),

@@ -57,7 +57,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gemmed"'}
 _CLOSE = {"Connection": "close"}
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not let through, and what its sender is told."""
 
     def __init__(self, code: int, why: str, headers: Mapping[str, str] | None = None) -> None:
@@ -98,7 +98,7 @@ class Guard:
             receive = await self._admitted(scope, receive)
             with self._counted(scope["path"]):
                 await self._app(scope, receive, guarded)
-        except Refused as refused:
+        except RequestRefused as refused:
             await self._refusal(scope, refused)(scope, receive, guarded)
         except Exception:
             # What is inside stays inside; a path is no secret, a query might be one.
@@ -121,7 +121,7 @@ class Guard:
         if method in _SAFE:
             return receive
         if visitor is not None and not visitor.operator and scope["path"] != SESSION:
-            raise Refused(403, f"{visitor.name} is a viewer, and this needs the role operator; use such a token")
+            raise RequestRefused(403, f"{visitor.name} is a viewer, and this needs the role operator; use such a token")
         return await _whole(receive, headers)
 
     def _has_signed_link(self, scope: Scope) -> bool:
@@ -131,7 +131,7 @@ class Guard:
         if found is None or scope["method"] != "GET" or "signature=" not in query:
             return False
         if why := refused_link(stored_key(self._link_key), found[1], query, time.time()):
-            raise Refused(403, why)
+            raise RequestRefused(403, why)
         return True
 
     def _addressed_to_us(self, headers: Headers) -> None:
@@ -139,14 +139,18 @@ class Guard:
         host = headers.get("host", "")
         found = _HOST.fullmatch(host.lower())
         if found is None or found[1].strip("[]").rstrip(".") not in self._hosts:
-            raise Refused(421, f"host {host[:200]!r} is not served here; add it to web.hosts if it is this machine's")
+            raise RequestRefused(
+                421, f"host {host[:200]!r} is not served here; add it to web.hosts if it is this machine's"
+            )
 
     def _visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
         found = self._visitors.anybody or self._by_token(scope, headers) or self._by_cookie(headers)
         if found is not None:
             scope.setdefault("state", {}).update(who=found.name, role=found.role)
         elif not (scope["path"] in OPEN or scope["path"].startswith(_OPEN_BELOW)):
-            raise Refused(401, "this needs a token; log in at /login, or send one as Authorization: Bearer", _CHALLENGE)
+            raise RequestRefused(
+                401, "this needs a token; log in at /login, or send one as Authorization: Bearer", _CHALLENGE
+            )
         return found
 
     def _by_token(self, scope: Scope, headers: Headers) -> Visitor | None:
@@ -159,7 +163,7 @@ class Guard:
         if found is None:
             patient(self._visitors, scope)
             self._visitors.wrong.count(peer(scope))
-            raise Refused(401, "this token is not known; make one with gemmed token", _CHALLENGE)
+            raise RequestRefused(401, "this token is not known; make one with gemmed token", _CHALLENGE)
         return found
 
     def _by_cookie(self, headers: Headers) -> Visitor | None:
@@ -174,14 +178,14 @@ class Guard:
             yield
             return
         if self._streams >= MOST_STREAMS:
-            raise Refused(503, f"{MOST_STREAMS} pages are open already; close some", {"Retry-After": "10"})
+            raise RequestRefused(503, f"{MOST_STREAMS} pages are open already; close some", {"Retry-After": "10"})
         self._streams += 1
         try:
             yield
         finally:
             self._streams -= 1
 
-    def _refusal(self, scope: Scope, refused: Refused) -> Response:
+    def _refusal(self, scope: Scope, refused: RequestRefused) -> Response:
         """People are led to where they can log in, programs are told."""
         if refused.code == 401 and wants_page(scope):
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
@@ -205,22 +209,24 @@ def patient(visitors: Visitors, scope: Scope) -> None:
     """Whoever guessed wrongly too often waits."""
     wait = math.ceil(visitors.wrong.wait_seconds(peer(scope)))
     if wait:
-        raise Refused(429, f"too many wrong tokens; try again in {wait} s", {"Retry-After": str(wait)})
+        raise RequestRefused(429, f"too many wrong tokens; try again in {wait} s", {"Retry-After": str(wait)})
 
 
 def _well_formed(scope: Scope, headers: Headers) -> None:
     if scope["http_version"] not in ("1.0", "1.1"):
-        raise Refused(400, "only HTTP/1.0 and HTTP/1.1 are spoken here; use one of them", _CLOSE)
+        raise RequestRefused(400, "only HTTP/1.0 and HTTP/1.1 are spoken here; use one of them", _CLOSE)
     length = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(a) + len(b) for a, b in headers.raw)
     if length > LONGEST_HEADERS:
-        raise Refused(431, f"address and headers are longer than {LONGEST_HEADERS // 1024} KB; send less", _CLOSE)
+        raise RequestRefused(
+            431, f"address and headers are longer than {LONGEST_HEADERS // 1024} KB; send less", _CLOSE
+        )
     if any(not char.isprintable() for char in scope["path"]):
-        raise Refused(400, "the path has characters that cannot be printed; leave them out")
+        raise RequestRefused(400, "the path has characters that cannot be printed; leave them out")
     if "transfer-encoding" in headers and "content-length" in headers:
         # Two who read the same bytes, a proxy and we, could see different requests.
-        raise Refused(400, "a request has either Transfer-Encoding or Content-Length; send one", _CLOSE)
+        raise RequestRefused(400, "a request has either Transfer-Encoding or Content-Length; send one", _CLOSE)
     if scope["method"] in _SAFE and ("transfer-encoding" in headers or headers.get("content-length", "0") != "0"):
-        raise Refused(400, f"{scope['method']} has no body; send none", _CLOSE)
+        raise RequestRefused(400, f"{scope['method']} has no body; send none", _CLOSE)
 
 
 def _from_our_pages(scope: Scope, headers: Headers) -> None:
@@ -228,15 +234,15 @@ def _from_our_pages(scope: Scope, headers: Headers) -> None:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     safe = scope["method"] in _SAFE
     if site is not None and site not in _OURS and (not safe or scope["path"].startswith(_API)):
-        raise Refused(403, "another site asked for this; open the dashboard itself")
+        raise RequestRefused(403, "another site asked for this; open the dashboard itself")
     if safe:
         return
     if origin is not None and _place(origin) != headers.get("host", "").lower():
-        raise Refused(403, f"origin {origin[:200]!r} is not this dashboard; open the dashboard itself")
+        raise RequestRefused(403, f"origin {origin[:200]!r} is not this dashboard; open the dashboard itself")
     if "x-gemmed" not in headers:
-        raise Refused(403, "changes need the header X-Gemmed, with any value, or a token; add one of them")
+        raise RequestRefused(403, "changes need the header X-Gemmed, with any value, or a token; add one of them")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "changes are sent as JSON; set Content-Type: application/json")
+        raise RequestRefused(415, "changes are sent as JSON; set Content-Type: application/json")
 
 
 def _place(origin: str) -> str | None:
@@ -264,7 +270,9 @@ async def _whole(receive: Receive, headers: Headers) -> Receive:
                 if len(body) > LONGEST_BODY:
                     raise _too_long()
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_SECONDS:.0f} s; send it faster", _CLOSE) from None
+        raise RequestRefused(
+            408, f"the body did not come within {BODY_SECONDS:.0f} s; send it faster", _CLOSE
+        ) from None
     first: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def again() -> Message:
@@ -277,6 +285,6 @@ async def _whole(receive: Receive, headers: Headers) -> Receive:
     return again
 
 
-def _too_long() -> Refused:
+def _too_long() -> RequestRefused:
     told = f"the body is longer than {LONGEST_BODY // 1024} KB; send less"
-    return Refused(413, told, _CLOSE)
+    return RequestRefused(413, told, _CLOSE)

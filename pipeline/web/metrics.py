@@ -24,7 +24,7 @@ Row = tuple[tuple[str, ...], Any]
 """The values of the labels, and the number; none if it cannot be told."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -35,7 +35,7 @@ class Metric:
     """One name with all its series, and how they are read from a status."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     told: str
     rows: Callable[[Status], Iterable[Row]]
     labels: tuple[str, ...] = ()
@@ -71,12 +71,12 @@ class _Families:
 def _family(metric: Metric, rows: Sequence[Row]) -> Any:
     from prometheus_client import core
 
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         family = core.HistogramMetricFamily(metric.full_name, metric.told, labels=metric.labels)
         for labels, value in rows:
             family.add_metric(labels, _buckets(metric.edges, value["counts"]), value["sum"])
         return family
-    of_kind = {Kind.GAUGE: core.GaugeMetricFamily, Kind.COUNTER: core.CounterMetricFamily}[metric.kind]
+    of_kind = {MetricKind.GAUGE: core.GaugeMetricFamily, MetricKind.COUNTER: core.CounterMetricFamily}[metric.kind]
     family = of_kind(metric.full_name, metric.told, labels=metric.labels)
     for labels, value in rows:
         family.add_metric(labels, float(value))
@@ -192,7 +192,7 @@ def _results(status: Status) -> list[Row]:
     return [((result,), count) for result, count in status["rounds"]["results"].items()]
 
 
-_G, _C, _H = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
+_G, _C, _H = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
 _S = ("sensor",)
 UP = Metric("up", _G, "Whether facts pass through all stages of the daemon.", _one("healthy"))
 METRICS = (

@@ -40,7 +40,7 @@ class Events(BaseModel):
     last_id: int = Field(description="Of the newest event there is; ask for those after it to go on.")
 
 
-class Status(Answer):
+class StatusAnswer(Answer):
     """How things stand."""
 
     running: bool

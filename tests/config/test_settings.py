@@ -15,14 +15,14 @@ from pipeline.config.schema import (
     Array,
     Buffer,
     Decisions,
-    FolderSource,
-    Labels,
-    Log,
+    FolderSourceSettings,
+    LabelSettings,
+    LogSettings,
     Mqtt,
-    PcmSource,
+    PcmSourceSettings,
     Settings,
-    SimulatedSource,
-    SoundcardSource,
+    SimulatedSourceSettings,
+    SoundcardSourceSettings,
     Storage,
     Token,
     Training,
@@ -147,7 +147,7 @@ def test_a_file_gives_what_it_says(written, tmp_path):
     settings = read_settings(path)
     assert settings.path == path
     assert (settings.array.sensors, settings.array.rate_hz, settings.array.mask) == (6, 8000, (2, 6))
-    assert settings.source == FolderSource(path=tmp_path / "incoming", settle_seconds=0.5)
+    assert settings.source == FolderSourceSettings(path=tmp_path / "incoming", settle_seconds=0.5)
     assert settings.storage == Storage(directory=Path("/var/lib/gemmed"), budget_bytes=2**30)
     assert settings.training.labels == tmp_path / "old" / "labels.csv"
     assert settings.training.classes == ("person", "animal")
@@ -385,12 +385,12 @@ def test_a_mistake_of_syntax_is_told_with_its_place(written):
 @pytest.mark.parametrize(
     ("source", "overload", "resolved"),
     [
-        (SoundcardSource(), "auto", "drop_oldest"),
-        (PcmSource(), "auto", "drop_oldest"),
-        (SimulatedSource(), "auto", "wait"),
-        (FolderSource(path="in"), "auto", "wait"),
-        (SimulatedSource(), "drop_oldest", "drop_oldest"),
-        (PcmSource(), "wait", "wait"),
+        (SoundcardSourceSettings(), "auto", "drop_oldest"),
+        (PcmSourceSettings(), "auto", "drop_oldest"),
+        (SimulatedSourceSettings(), "auto", "wait"),
+        (FolderSourceSettings(path="in"), "auto", "wait"),
+        (SimulatedSourceSettings(), "drop_oldest", "drop_oldest"),
+        (PcmSourceSettings(), "wait", "wait"),
     ],
 )
 def test_who_cannot_wait_loses_the_oldest(source, overload, resolved):
@@ -399,7 +399,11 @@ def test_who_cannot_wait_loses_the_oldest(source, overload, resolved):
 
 @pytest.mark.parametrize(
     ("table", "key", "known"),
-    [(Decisions, "fusion", FUSIONS), (PcmSource, "format", SAMPLE_BYTES), (SimulatedSource, "surface", SURFACES)],
+    [
+        (Decisions, "fusion", FUSIONS),
+        (PcmSourceSettings, "format", SAMPLE_BYTES),
+        (SimulatedSourceSettings, "surface", SURFACES),
+    ],
 )
 def test_words_are_those_that_the_parts_know(table, key, known):
     """Settings name them again so as not to import what is slow to import."""
@@ -439,7 +443,7 @@ def test_outputs_can_be_changed_while_the_daemon_runs():
 
 
 def test_effective_settings_are_as_one_would_write_them():
-    shown = effective(Settings(source=SoundcardSource(device="USB"), labels=Labels(file="labels.csv")))
+    shown = effective(Settings(source=SoundcardSourceSettings(device="USB"), labels=LabelSettings(file="labels.csv")))
     assert shown["array"] == {"sensors": 4, "rate": "16 kHz", "mask": [], "positions": []}
     assert shown["source"] == {
         "kind": "soundcard",
@@ -458,12 +462,12 @@ def test_differences_say_when_they_are_felt():
     before = Settings()
     after = Settings(
         array=Array(mask=(3,)),
-        source=PcmSource(),
+        source=PcmSourceSettings(),
         decisions=Decisions(alpha=0.02),
         storage=Storage(budget_bytes=10**9, piece_seconds=5.0, directory="elsewhere"),
-        labels=Labels(file="labels.csv"),
+        labels=LabelSettings(file="labels.csv"),
         training=Training(new_labels=5, model="starter"),
-        log=Log(level="debug", format="json"),
+        log=LogSettings(level="debug", format="json"),
     )
     found = {one.key: (one.before, one.after, one.takes_effect) for one in differences(before, after)}
     assert found.pop("source.kind") == ("simulated", "pcm", "restart")
@@ -497,7 +501,7 @@ times = {
 }
 sources = st.one_of(
     st.builds(
-        SimulatedSource,
+        SimulatedSourceSettings,
         **times,
         seed=st.integers(0, 2**31),
         faults=texts,
@@ -507,10 +511,13 @@ sources = st.one_of(
         surface=st.sampled_from(sorted(SURFACES)),
     ),
     st.builds(
-        PcmSource, **times, address=st.sampled_from(["-", "tcp://[::1]:5000?listen"]), allow_remote=st.booleans()
+        PcmSourceSettings,
+        **times,
+        address=st.sampled_from(["-", "tcp://[::1]:5000?listen"]),
+        allow_remote=st.booleans(),
     ),
-    st.builds(SoundcardSource, **times, device=st.none() | texts | st.integers(0, 99)),
-    st.builds(FolderSource, **times, path=paths, pattern=st.none() | texts, resample=st.booleans()),
+    st.builds(SoundcardSourceSettings, **times, device=st.none() | texts | st.integers(0, 99)),
+    st.builds(FolderSourceSettings, **times, path=paths, pattern=st.none() | texts, resample=st.booleans()),
 )
 all_settings = st.builds(
     Settings,
@@ -530,11 +537,11 @@ all_settings = st.builds(
         recording_seconds=durations,
         piece_seconds=st.floats(1, 60),
     ),
-    labels=st.builds(Labels, file=st.none() | paths),
+    labels=st.builds(LabelSettings, file=st.none() | paths),
     training=st.builds(
         Training, model=st.none() | paths, classes=st.none() | st.just(("a", "b")), interval_seconds=durations
     ),
-    log=st.builds(Log, level=st.sampled_from(["debug", "error"])),
+    log=st.builds(LogSettings, level=st.sampled_from(["debug", "error"])),
 )
 
 
@@ -553,8 +560,8 @@ def test_defaults_are_those_of_the_source_that_was_chosen(written):
         written('[source]\nkind = "folder"\npath = "drop"\nsettle = "9 s"\n[log]\nlevel = "debug"\n')
     )
     usual = defaults_of(chosen)
-    assert usual.source == FolderSource(path=chosen.source.path)
-    assert (usual.log, usual.storage) == (Log(), chosen.storage)
+    assert usual.source == FolderSourceSettings(path=chosen.source.path)
+    assert (usual.log, usual.storage) == (LogSettings(), chosen.storage)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import soundfile
 
-from pipeline.reports.verify import Verdict, chosen_run, verify
+from pipeline.reports.verify import Verification, chosen_run, verify
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
 from pipeline.storage.recordings import recordings_of
@@ -25,7 +25,7 @@ def decided(events: list[dict]) -> list[dict]:
             for event in events if event["type"] in kinds]  # fmt: skip
 
 
-def play(directory: Path, models: list[Path], sound, *, rate_hz: int) -> tuple[list[dict], list[Verdict]]:
+def play(directory: Path, models: list[Path], sound, *, rate_hz: int) -> tuple[list[dict], list[Verification]]:
     """Feed a daemon; another model from each equal part on. All that it told, and how that compares when repeated."""
     config = settings(directory, model=models[0], rate_hz=rate_hz)
     daemon = Running(config)
@@ -57,13 +57,18 @@ def _name(model: Path) -> str:
 def _register(state: Path, models: list[Path], daemon: Running) -> None:
     """Beside the one that decides, once the daemon has made its directory."""
     from pipeline.model.model import Model
-    from pipeline.retraining.registry import Origin, Registry, Status
+    from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 
     daemon.told("recording_started")
     with Journal(state / "journal.sqlite") as journal:
         for model in models:
             Registry(state / "models", journal).add(
-                Model.load(model), origin=Origin.GIVEN, status=Status.RETIRED, why="for later", facts={}, told=None
+                Model.load(model),
+                origin=ModelOrigin.GIVEN,
+                status=ModelStatus.RETIRED,
+                why="for later",
+                facts={},
+                told=None,
             )
 
 

@@ -25,14 +25,14 @@ import numpy as np
 from pipeline.config.schema import Settings
 from pipeline.core.events import Block
 from pipeline.model.model import Model
-from pipeline.reports.verify import Verdict, chosen_run, verify
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.reports.verify import Verification, chosen_run, verify
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.simulation import Site, record
-from pipeline.storage.audio import SoundStore, Spool
+from pipeline.storage.audio import AudioSpool, SoundStore
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, give
-from pipeline.storage.labels import Moment as Place
+from pipeline.storage.labels import LabelSpan as Place
+from pipeline.storage.labels import LabelSubmission, give
 from pipeline.storage.recordings import recordings_of
 from pipeline.storage.schema import MIGRATIONS
 from tests.daemon.live import TIMEOUT, Event, Running, give_time_to_learning
@@ -220,7 +220,7 @@ class Graveyard:
         listed = {file for (file,) in self.query("SELECT file FROM pieces WHERE file IS NOT NULL")}
         assert self._sound("", besides=run) == {name for name in listed if not name.startswith(run)}
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Verification]:
         with Journal(self.state.journal, read_only=True) as journal:
             names = [name for run in chosen_run(journal, "all") for name in recordings_of(journal, run)]
             return [verify(self.state, journal, name) for name in names]
@@ -246,7 +246,7 @@ class Graveyard:
         """Labelled sound enough to learn from, and models to choose from."""
         site = Site(seed=5, rate_hz=RATE_HZ, duration_seconds=6.5)
         with Journal(self.state.journal) as journal:
-            spool = Spool(self.state.sound, piece_seconds=4.0, finished=SoundStore(self.state.sound, journal).keep)
+            spool = AudioSpool(self.state.sound, piece_seconds=4.0, finished=SoundStore(self.state.sound, journal).keep)
             for number in range(_PASSAGES):
                 name, label = f"earlier-{number:04d}", ("human", "human_animal")[number % 2]
                 sound = record(site, number, label=label).samples
@@ -258,11 +258,11 @@ class Graveyard:
                 spool.begin(name, RATE_HZ)
                 spool.write(Block(0, sound, np.ones(4, np.bool_)))
                 spool.finish()
-                number = give(journal, Place(name, 0, sound.shape[1]), Given(label, "somebody"))
+                number = give(journal, Place(name, 0, sound.shape[1]), LabelSubmission(label, "somebody"))
                 self.labels[number] = label
             for model in self._models[1:]:
                 Registry(self.state.models, journal).add(
-                    Model.load(model), origin=Origin.GIVEN, status=Status.RETIRED, why="for later", facts={}
+                    Model.load(model), origin=ModelOrigin.GIVEN, status=ModelStatus.RETIRED, why="for later", facts={}
                 )
 
 

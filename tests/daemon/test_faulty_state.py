@@ -14,7 +14,7 @@ import pytest
 from pipeline.daemon.readiness import NO_DECISIONS, STALLED, STOPPED
 from pipeline.model.model import Model
 from pipeline.reports.status import status
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
 from tests.conftest import TIMEOUT, eventually
@@ -32,7 +32,12 @@ def champions(state: Path, *models: Path) -> list[str]:
         names = []
         for model in models:
             added = registry.add(
-                Model.load(model), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given", facts={}, told=None
+                Model.load(model),
+                origin=ModelOrigin.GIVEN,
+                status=ModelStatus.CHALLENGER,
+                why="given",
+                facts={},
+                told=None,
             )
             registry.promote(added.name, who="me", why="a test")
             names.append(added.name)
@@ -65,7 +70,7 @@ def test_instead_of_a_damaged_model_the_one_before_decides_and_else_none(tmp_pat
     with Journal(tmp_path / "state" / "journal.sqlite") as journal:
         (unusable,) = journal.events(types=["model_unusable"])
         assert (unusable.body["model"], unusable.body["instead"]) == (second, first)
-        assert Registry(tmp_path / "state" / "models", journal).named(second).status is Status.UNUSABLE
+        assert Registry(tmp_path / "state" / "models", journal).named(second).status is ModelStatus.UNUSABLE
     flip_a_bit(tmp_path / "state" / "models" / first / "arrays.npz")
     daemon = one_run(config)
     assert deciding(daemon) == set()
@@ -85,13 +90,18 @@ def test_a_challenger_that_cannot_be_loaded_is_refused_and_nothing_else_happens(
         with Journal(tmp_path / "state" / "journal.sqlite") as journal:
             registry = Registry(tmp_path / "state" / "models", journal)
             parked = registry.add(
-                Model.load(broken), origin=Origin.GIVEN, status=Status.REFUSED, why="not yet", facts={}, told=None
+                Model.load(broken),
+                origin=ModelOrigin.GIVEN,
+                status=ModelStatus.REFUSED,
+                why="not yet",
+                facts={},
+                told=None,
             )
             flip_a_bit(registry.path(parked.name) / "arrays.npz")
             journal.execute("UPDATE models SET status = 'challenger' WHERE name = ?", (parked.name,))
-            while registry.named(parked.name).status is Status.CHALLENGER:
+            while registry.named(parked.name).status is ModelStatus.CHALLENGER:
                 daemon.feed(SOUND[: RATE * 8 // 4])
-            assert registry.named(parked.name).status is Status.REFUSED
+            assert registry.named(parked.name).status is ModelStatus.REFUSED
             refused = list(journal.events(types=["challenger_refused"]))[-1]
         assert daemon.end() == 0
     assert refused.body["model"] == parked.name

@@ -12,7 +12,7 @@ from pipeline.core.events import Block, Notice, NoticeKind, RecordingStarted
 from pipeline.daemon import housekeeping
 from pipeline.daemon.housekeeping import Housekeeper, SoundKeeper
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.audio import Part, SoundStore
+from pipeline.storage.audio import AudioPart, SoundStore
 from pipeline.storage.journal import Journal
 from tests.conftest import TIMEOUT
 
@@ -87,7 +87,7 @@ def test_hearing_does_not_wait_for_a_disk_that_refuses_and_nothing_is_thrown_awa
     for number in range(100):
         file = state.sound / "first" / f"{100 * number:012d}-s16-3.part"
         file.write_bytes(bytes(4 * 100))
-        house.hand_over(Part(file, "first", 100 * number, "s16", (True, True), RATE))
+        house.hand_over(AudioPart(file, "first", 100 * number, "s16", (True, True), RATE))
     house.finish(seconds=TIMEOUT)
     assert len(list(state.sound.glob("*/*.part"))) == 100
     state.journal.rmdir()
@@ -104,7 +104,7 @@ def test_a_full_disk_is_cleared_although_nothing_can_be_written_to_it(state, mon
     tries: list[int] = []
     keep = SoundStore.keep
 
-    def full_until_something_goes(store: SoundStore, part: Part) -> None:
+    def full_until_something_goes(store: SoundStore, part: AudioPart) -> None:
         tries.append(len(list(Path(state.sound).glob("old/*"))))
         if tries[-1]:
             house.least_free_bytes = 10**18
@@ -127,7 +127,7 @@ def test_a_full_disk_is_cleared_although_nothing_can_be_written_to_it(state, mon
     house = Housekeeper(state, budget_bytes=10**9, least_free_bytes=0, report=report)
     file = state.sound / "first" / f"{0:012d}-s16-3.part"
     file.write_bytes(bytes(400))
-    house.hand_over(Part(file, "first", 0, "s16", (True, True), RATE))
+    house.hand_over(AudioPart(file, "first", 0, "s16", (True, True), RATE))
     assert told.wait(TIMEOUT)
     house.finish(seconds=TIMEOUT)
     assert tries[0] == 1

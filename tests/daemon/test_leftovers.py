@@ -14,11 +14,11 @@ from pipeline.core.events import Block, Gap, Notice, NoticeKind
 from pipeline.daemon.housekeeping import Housekeeper
 from pipeline.model.model import Model
 from pipeline.reports.verify import verify
-from pipeline.retraining.controller import Retraining
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.controller import RetrainingProcess
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.audio import Part, SoundStore, Spool
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.audio import AudioPart, AudioSpool, SoundStore
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.conftest import TIMEOUT
 
 RATE_HZ, SECONDS = 2000, 3
@@ -35,8 +35,8 @@ def state(tmp_path) -> StateDirectory:
             "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES (?, 'r', ?, 4, '{}', '')",
             (RECORDING, RATE_HZ),
         )
-    parts: list[Part] = []
-    spool = Spool(found.sound, piece_seconds=1.0, finished=parts.append)
+    parts: list[AudioPart] = []
+    spool = AudioSpool(found.sound, piece_seconds=1.0, finished=parts.append)
     spool.begin(RECORDING, RATE_HZ)
     spool.write(Block(0, noise(), np.ones(4, np.bool_)))
     spool.finish()
@@ -48,7 +48,7 @@ def noise() -> np.ndarray:
     return (values / 2**15).astype(np.float32)
 
 
-def tidy(state: StateDirectory, *more: Part) -> None:
+def tidy(state: StateDirectory, *more: AudioPart) -> None:
     """A housekeeper starts, does its work and stops."""
     told: list[Notice] = []
     housekeeper = Housekeeper(state, budget_bytes=10**9, least_free_bytes=0, report=told.append)
@@ -80,8 +80,8 @@ def test_a_piece_that_is_gone_does_not_keep_others_waiting(state):
     spare = state.sound / RECORDING / "000000010000-s16-15.part"
     spare.write_bytes(bytes(8 * RATE_HZ))
     everybody = (True,) * 4
-    gone = Part(spare.with_name("000000008000-s16-15.part"), RECORDING, 8000, "s16", everybody, RATE_HZ)
-    tidy(state, gone, Part(spare, RECORDING, 10_000, "s16", everybody, RATE_HZ))
+    gone = AudioPart(spare.with_name("000000008000-s16-15.part"), RECORDING, 8000, "s16", everybody, RATE_HZ)
+    tidy(state, gone, AudioPart(spare, RECORDING, 10_000, "s16", everybody, RATE_HZ))
     assert heard(state)[-1].start == 10_000
 
 
@@ -117,11 +117,11 @@ def test_what_a_killed_retraining_did_not_learn_is_learned_by_the_next(state, mo
     half_written.write_text("{")
     with Journal(state.journal) as journal:
         registry = Registry(state.models, journal)
-        champion = registry.add(Model.load(model), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given")
+        champion = registry.add(Model.load(model), origin=ModelOrigin.GIVEN, status=ModelStatus.CHALLENGER, why="given")
         registry.promote(champion.name, who="somebody", why="for a test")
         for kind in ("label_given", "retraining_started", *([end] if end else [])):
-            journal.append([Entry("r", {"type": kind})])
-        retraining = Retraining(state, "next")
+            journal.append([JournalEntry("r", {"type": kind})])
+        retraining = RetrainingProcess(state, "next")
         chosen = Settings.model_validate({"training": {"pause": 0.0, "new_labels": 1}}, by_name=True)
         try:
             assert list(retraining.look(journal, registry, chosen)) == []
@@ -134,7 +134,7 @@ def test_what_a_killed_retraining_did_not_learn_is_learned_by_the_next(state, mo
 def test_events_that_were_removed_cannot_be_compared(state):
     """For want of space the oldest decisions go; that is no difference."""
     with Journal(state.journal) as journal:
-        entries = [Entry("r", {"type": kind, "start_sample": 0, "model": None}, RECORDING, 0)
+        entries = [JournalEntry("r", {"type": kind, "start_sample": 0, "model": None}, RECORDING, 0)
                    for kind in ("recording_started", "model_changed", "decision", "state_changed")]  # fmt: skip
         journal.append(entries)
         journal.execute("UPDATE recordings SET choices = ?", (json.dumps(Settings().choices().as_dict()),))
@@ -149,7 +149,7 @@ def test_decisions_of_an_older_version_are_not_compared(state):
     choices = Settings().choices().as_dict()
     del choices["arithmetic"]
     with Journal(state.journal) as journal:
-        journal.append([Entry("r", {"type": "recording_started", "model": None}, RECORDING, 0)])
+        journal.append([JournalEntry("r", {"type": "recording_started", "model": None}, RECORDING, 0)])
         journal.execute("UPDATE recordings SET choices = ?", (json.dumps(choices),))
         verdict = verify(state, journal, RECORDING)
     assert not verdict.equal

@@ -28,7 +28,7 @@ from pipeline.core.events import (
 from pipeline.core.sensor_state import Liveness, State
 from pipeline.daemon.meters import P_VALUE_EDGES, Load, Meters
 from pipeline.health.measures import measure, nothing_measured
-from pipeline.stages import Measuring
+from pipeline.stages import Measure
 
 RATE = 4000
 STARTED = RecordingStarted("r", RATE, ("1", "2", "3", "4"), datetime(2026, 5, 1, tzinfo=UTC))
@@ -36,7 +36,7 @@ STARTED = RecordingStarted("r", RATE, ("1", "2", "3", "4"), datetime(2026, 5, 1,
 
 def metered(facts: Iterable[object]) -> Meters:
     """What is known of an array after these facts, the first of which come as a source gives them."""
-    meters, stage = Meters(4, RATE, wall=lambda: 1000.0), Measuring(RATE)
+    meters, stage = Meters(4, RATE, wall=lambda: 1000.0), Measure(RATE)
     for fact in [STARTED, *facts]:
         meters.hear(fact)
         for made in stage.push(fact) if isinstance(fact, stage.accepts) else [fact]:

@@ -12,7 +12,7 @@ from pipeline.daemon.readiness import (
     SOUND_SECONDS,
     STALLED_SECONDS,
     START_SECONDS,
-    Problem,
+    ReadinessProblem,
     exit_code,
     reasons_not_healthy,
     reasons_not_ready,
@@ -39,7 +39,7 @@ def status(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def problems(given: dict[str, Any] | None, age: float | None = 0.4) -> list[Problem]:
+def problems(given: dict[str, Any] | None, age: float | None = 0.4) -> list[ReadinessProblem]:
     return [reason.problem for reason in reasons_not_ready(given, age)]
 
 
@@ -51,9 +51,9 @@ def test_a_daemon_that_hears_and_decides_is_ready():
 @pytest.mark.parametrize(
     ("given", "age", "problem", "code"),
     [
-        (None, None, Problem.NO_STATUS, 3),
-        (status(), STALLED_SECONDS, Problem.STALLED, 3),
-        (status(running=False), 4000.0, Problem.STOPPED, 4),
+        (None, None, ReadinessProblem.NO_STATUS, 3),
+        (status(), STALLED_SECONDS, ReadinessProblem.STALLED, 3),
+        (status(running=False), 4000.0, ReadinessProblem.STOPPED, 4),
     ],
 )
 def test_a_daemon_that_processes_nothing_is_neither_healthy_nor_ready(given, age, problem, code):
@@ -67,11 +67,21 @@ def test_a_daemon_that_processes_nothing_is_neither_healthy_nor_ready(given, age
 @pytest.mark.parametrize(
     ("changes", "problem", "what", "code"),
     [
-        ({"sound_time": ago(42), "usable_sensors": 0}, Problem.NO_SOUND, "no sound since 2026-05-01 11:59:18 UTC", 5),
-        ({"sound_time": None, "usable_sensors": 0}, Problem.NO_SOUND, "no sound has arrived since the start", 5),
-        ({"usable_sensors": 0}, Problem.NO_USABLE_SENSOR, "none of 4 sensors is usable", 5),
-        ({"journal_writable": False}, Problem.JOURNAL_READ_ONLY, "the journal cannot be written", 6),
-        ({"model_decides": False}, Problem.NO_MODEL, "no model tells classes apart yet", 6),
+        (
+            {"sound_time": ago(42), "usable_sensors": 0},
+            ReadinessProblem.NO_SOUND,
+            "no sound since 2026-05-01 11:59:18 UTC",
+            5,
+        ),
+        (
+            {"sound_time": None, "usable_sensors": 0},
+            ReadinessProblem.NO_SOUND,
+            "no sound has arrived since the start",
+            5,
+        ),
+        ({"usable_sensors": 0}, ReadinessProblem.NO_USABLE_SENSOR, "none of 4 sensors is usable", 5),
+        ({"journal_writable": False}, ReadinessProblem.JOURNAL_READ_ONLY, "the journal cannot be written", 6),
+        ({"model_decides": False}, ReadinessProblem.NO_MODEL, "no model tells classes apart yet", 6),
     ],
 )
 def test_what_is_missing_is_named_with_its_cure_and_an_exit_code(changes, problem, what, code):
@@ -87,19 +97,22 @@ def test_all_reasons_are_given_and_the_most_serious_one_is_the_exit_code():
     changes = {"journal_writable": False, "model_decides": False, "sound_time": ago(100), "usable_sensors": 0}
     found = reasons_not_ready(status(**changes), 40.0)
     assert [one.problem for one in found] == [
-        Problem.STALLED, Problem.NO_SOUND, Problem.JOURNAL_READ_ONLY, Problem.NO_MODEL,
-    ]  # fmt: skip
+        ReadinessProblem.STALLED,
+        ReadinessProblem.NO_SOUND,
+        ReadinessProblem.JOURNAL_READ_ONLY,
+        ReadinessProblem.NO_MODEL,
+    ]
     assert exit_code(found) == exit_code(found[::-1]) == 3
-    assert set(EXIT_CODES) == set(Problem)
+    assert set(EXIT_CODES) == set(ReadinessProblem)
 
 
 def test_the_first_sound_has_a_minute_to_arrive():
     """After that minute, and after sound that was interrupted, silence is a reason."""
     silent = {"sound_time": None, "usable_sensors": 0}
     assert problems(status(started=ago(START_SECONDS - 1), **silent)) == []
-    assert problems(status(started=ago(START_SECONDS + 1), **silent)) == [Problem.NO_SOUND]
+    assert problems(status(started=ago(START_SECONDS + 1), **silent)) == [ReadinessProblem.NO_SOUND]
     stopped = {"sound_time": ago(SOUND_SECONDS + 1), "usable_sensors": 0}
-    assert problems(status(started=ago(START_SECONDS - 1), **stopped)) == [Problem.NO_SOUND]
+    assert problems(status(started=ago(START_SECONDS - 1), **stopped)) == [ReadinessProblem.NO_SOUND]
 
 
 def test_a_source_that_reconnects_is_given_time():
@@ -114,4 +127,4 @@ def test_files_of_a_folder_arrive_when_they_arrive():
 
 def test_a_status_of_an_older_version_is_not_judged_by_what_it_does_not_have():
     assert problems({}, 0.4) == []
-    assert problems({}, 4000.0) == [Problem.STALLED]
+    assert problems({}, 4000.0) == [ReadinessProblem.STALLED]

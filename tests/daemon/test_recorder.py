@@ -25,7 +25,7 @@ from pipeline.core.events import (
 )
 from pipeline.daemon import recorder as module
 from pipeline.daemon.recorder import Recorder
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.passages import passage
 
 KEYS = {"id", "run", "time"}
@@ -126,7 +126,7 @@ def test_only_so_many_can_wait_and_the_others_are_counted(desk, monkeypatch):
 def damage(path: Path) -> None:
     """All but the first page of the file; whoever has it open must look at it again."""
     with Journal(path) as other:
-        other.append([Entry("another", {"type": "tick"})])
+        other.append([JournalEntry("another", {"type": "tick"})])
         other.compact()
     with path.open("r+b") as file:
         file.seek(4096)
@@ -208,9 +208,9 @@ def test_a_passage_and_its_event_are_stored_together_or_not_at_all(desk):
 
 def test_a_transaction_that_fails_half_way_leaves_no_passage(desk):
     desk.tell(STARTED)
-    entry = Entry("a run", {"type": "passage_started"}, also=(("INSERT INTO nowhere VALUES (1)", ()),))
+    entry = JournalEntry("a run", {"type": "passage_started"}, also=(("INSERT INTO nowhere VALUES (1)", ()),))
     with pytest.raises(StorageError, match="no such table"):
-        desk.recorder.journal.append([Entry("a run", {"type": "tick"}), entry])
+        desk.recorder.journal.append([JournalEntry("a run", {"type": "tick"}), entry])
     assert [event["type"] for event in desk.shown] == ["recording_started"]
     with Journal(desk.path, read_only=True) as journal:
         assert [event.type for event in journal.events()] == ["recording_started"]

@@ -14,7 +14,7 @@ from pipeline.core.sensor_state import Liveness, State
 from pipeline.daemon.rollup_writer import Summaries
 from pipeline.health.measures import measure, nothing_measured
 from pipeline.storage.journal import Journal
-from pipeline.storage.rollups import DAY, HOUR, MINUTE, Summary, read, summaries
+from pipeline.storage.rollups import DAY, HOUR, MINUTE, Rollup, read, summaries
 from tests.daemon.live import Running, settings, simulated_sound
 
 RATE = 1000
@@ -34,7 +34,7 @@ def second(number: int, *, level: float = 0.01) -> object:
     return measure(sound, np.ones((2, RATE), np.bool_), RATE, start=number * RATE)
 
 
-def minutes(journal: Journal) -> dict[str, Summary]:
+def minutes(journal: Journal) -> dict[str, Rollup]:
     return {f"{datetime.fromtimestamp(moment, UTC):%H:%M}": one for moment, one in read(journal, MINUTE, 0, 1e11)}
 
 
@@ -142,6 +142,6 @@ def test_the_history_of_a_daemon_is_what_its_journal_tells(tmp_path, model):
     assert sum(row["decisions"] for row in rows) == len(events)
 
 
-def _stored(journal: Journal) -> dict[str, Summary]:
+def _stored(journal: Journal) -> dict[str, Rollup]:
     rows = journal.rows("SELECT time, body FROM summaries WHERE seconds = 60 ORDER BY time")
-    return {row["time"]: Summary.of(row["body"]) for row in rows}
+    return {row["time"]: Rollup.of(row["body"]) for row in rows}

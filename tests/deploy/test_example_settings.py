@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.schema import (
-    FolderSource,
-    PcmSource,
+    FolderSourceSettings,
+    PcmSourceSettings,
     Settings,
-    SimulatedSource,
-    SoundcardSource,
+    SimulatedSourceSettings,
+    SoundcardSourceSettings,
     Storage,
-    StreamSource,
+    StreamSourceSettings,
     effective,
     read_settings,
 )
@@ -23,11 +23,11 @@ from pipeline.config.schema import (
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "gemmed.toml"
 SHOWN = re.compile(r"(?:# )?([a-z_]+) = ([^#]*[^#\s])\s*(?:# (.*))?")
 KINDS = {
-    "simulated": SimulatedSource(),
-    "pcm": PcmSource(),
-    "soundcard": SoundcardSource(),
-    "folder": FolderSource(path="/var/spool/gemmed"),
-    "stream": StreamSource(array="north"),
+    "simulated": SimulatedSourceSettings(),
+    "pcm": PcmSourceSettings(),
+    "soundcard": SoundcardSourceSettings(),
+    "folder": FolderSourceSettings(path="/var/spool/gemmed"),
+    "stream": StreamSourceSettings(array="north"),
 }
 UNSET = {
     "source.length",

@@ -843,7 +843,7 @@ def test_containers_are_started_as_the_units_are(name):
 
 
 def test_the_example_of_settings_uses_what_the_scripts_make(etc):
-    from pipeline.config.schema import Broker as BrokerSettings
+    from pipeline.config.schema import BrokerSettings as BrokerSettings
 
     settings = tomllib.loads((FLEET / "fleet.toml").read_text())
     broker = BrokerSettings.model_validate(settings["broker"])

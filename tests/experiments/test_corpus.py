@@ -15,7 +15,7 @@ from pipeline.core.framing import Grid
 from pipeline.core.segment_views import PAPER, TWO_VIEWS
 from pipeline.experiments.corpus import (
     N_SEGMENTS,
-    Entry,
+    CorpusEntry,
     OwnRecordings,
     SimulatedSubjects,
     crackling,
@@ -28,14 +28,14 @@ from pipeline.experiments.corpus import (
 )
 from pipeline.model.build import hearing_settings, listening
 from pipeline.runtime.process_pool import ThisProcess
-from pipeline.simulation.faults import Episode
+from pipeline.simulation.faults import FaultEpisode
 from pipeline.stages import Chain
 
 
-def entries_of(n_sources: int, per_source: int = 3) -> list[Entry]:
+def entries_of(n_sources: int, per_source: int = 3) -> list[CorpusEntry]:
     """Every source has recordings of both classes."""
     return [
-        Entry(f"{source}-{number}", "ab"[number % 2], f"source {source}")
+        CorpusEntry(f"{source}-{number}", "ab"[number % 2], f"source {source}")
         for source in range(n_sources)
         for number in range(per_source)
     ]
@@ -76,9 +76,9 @@ def test_too_few_sources_are_named():
 def test_share_of_a_window_that_failed():
     """Overlaps in samples, sensor by sensor."""
     episodes = [
-        Episode(0, 0, 150, "dead", 0, 0, ()),
-        Episode(0, 190, 500, "dead", 0, 0, ()),
-        Episode(2, 0, 900, "hum", 0, 0, ()),
+        FaultEpisode(0, 0, 150, "dead", 0, 0, ()),
+        FaultEpisode(0, 190, 500, "dead", 0, 0, ()),
+        FaultEpisode(2, 0, 900, "hum", 0, 0, ()),
     ]
     np.testing.assert_allclose(failed_share(episodes, Span(100, 200), 3), [0.6, 0.0, 1.0])
 
@@ -107,7 +107,11 @@ def test_own_recordings_are_cut_by_their_labels(own, tmp_path, capsys):
     """24 segments from where the label begins; what is too short is named; nothing is made twice."""
     (own / "sources.csv").write_text("recording,source\na,farm\nb,farm\n")
     origin = OwnRecordings(str(own))
-    assert origin.entries() == [Entry("a", "walk", "farm"), Entry("b", "ride", "farm"), Entry("c", "ride", "c")]
+    assert origin.entries() == [
+        CorpusEntry("a", "walk", "farm"),
+        CorpusEntry("b", "ride", "farm"),
+        CorpusEntry("c", "ride", "c"),
+    ]
     folder, entries = features_of(origin, tmp_path / "features", engine=ThisProcess(), console=Console(width=200))
     assert [entry.name for entry in entries] == ["a", "b"]
     assert "fewer than 24 labelled segments: 1 (c)" in capsys.readouterr().out

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.experiments.corruption import BURST_SEGMENTS, KINDS, Supplies, TrainingSet
+from pipeline.experiments.corruption import BURST_SEGMENTS, KINDS, CorruptedSet, Supplies
 
 N, SEGMENTS, SENSORS = 60, 24, 4
 
 
-def marked() -> tuple[TrainingSet, Supplies]:
+def marked() -> tuple[CorruptedSet, Supplies]:
     """Features that say where they come from: recording, segment, sensor; loud ones are 1000 higher, silence is -1."""
     places = np.stack(np.meshgrid(np.arange(N), np.arange(SEGMENTS), np.arange(SENSORS), indexing="ij"), axis=-1)
     values = places.astype(np.float32)
-    clean = TrainingSet.clean(values, np.arange(N) % 2)
+    clean = CorruptedSet.clean(values, np.arange(N) % 2)
     return clean, Supplies(values + 1000, np.full(3, -1, np.float32))
 
 
-def corrupted(kind: str, rate: float, sensors=(0, 2), seed=0) -> TrainingSet:
+def corrupted(kind: str, rate: float, sensors=(0, 2), seed=0) -> CorruptedSet:
     clean, supplies = marked()
     return KINDS[kind](clean, supplies, rate, sensors, np.random.default_rng(seed))
 

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.core.segment_views import PAPER, TWO_VIEWS
 from pipeline.experiments.corpus import view_slices
-from pipeline.experiments.corruption import KINDS, TrainingSet
-from pipeline.experiments.footsteps import Cell, Plan, Task, full_plan, quick_plan, sensors_of
+from pipeline.experiments.corruption import KINDS, CorruptedSet
+from pipeline.experiments.footsteps import Cell, FootstepPlan, FootstepTask, full_plan, quick_plan, sensors_of
 from pipeline.experiments.footsteps_report import FootstepResults, markdown, write_tables
 from pipeline.experiments.methods import COLUMNS, JOINT, JOINT_PAPER, ORACLE
 from pipeline.runtime.process_pool import LocalEngine
@@ -50,7 +50,7 @@ def test_each_view_is_looked_at_by_whom_it_is_made_for():
         for view, place in (None, slice(0)), *view_slices(2224).items():
             moved = values.copy()
             moved[..., place] **= 3
-            training = TrainingSet.clean(moved[:4], np.arange(4) % 2)
+            training = CorruptedSet.clean(moved[:4], np.arange(4) % 2)
             looked[features, view] = sensors_of(training, moved[4:], features)
     for (features, view), sensors in looked.items():
         for one, other in zip(sensors, looked[features, None], strict=True):
@@ -68,7 +68,7 @@ CELLS = (Cell("nothing", 0.0), Cell("stale", 0.4), Cell("loud", 0.2))
 
 def fake_results(published: float = 0.8, **accuracy: float) -> FootstepResults:
     """Everybody has 0.8 but SVC with 0.85 and the oracle with 0.95, which is 0.85 if nothing is stale."""
-    plan = Plan(6, 6, 2, 3, CELLS, False, 0)
+    plan = FootstepPlan(6, 6, 2, 3, CELLS, False, 0)
     records = []
     for cell in CELLS:
         for place, method in enumerate(COLUMNS):
@@ -130,8 +130,8 @@ def test_tables_are_written(tmp_path):
 
 
 def test_keys_tell_tasks_apart():
-    assert Task(1, None).key == "tables/1"
-    assert Task(0, Cell("stale", 0.4)).key == "stale 40%/0"
+    assert FootstepTask(1, None).key == "tables/1"
+    assert FootstepTask(0, Cell("stale", 0.4)).key == "stale 40%/0"
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def tiny_run(tmp_path_factory):
     component("cleanlab")
     from pipeline.experiments.footsteps_run import run_footsteps
 
-    plan = Plan(3, 3, 2, 1, (Cell("stale", 0.4),), True, 1)
+    plan = FootstepPlan(3, 3, 2, 1, (Cell("stale", 0.4),), True, 1)
     out = tmp_path_factory.mktemp("footsteps")
     with LocalEngine(1) as engine:
         run_footsteps(plan, out, engine=engine, restart=False)

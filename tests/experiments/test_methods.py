@@ -12,22 +12,22 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.svm import SVC
 
 from pipeline.experiments import methods
-from pipeline.experiments.methods import COSTS, MED_COSTS, MED_WIDTHS, METHODS, WIDTHS, Memory, Sensor
+from pipeline.experiments.methods import COSTS, MED_COSTS, MED_WIDTHS, METHODS, WIDTHS, ResultCache, SensorData
 from pipeline.experiments.peers import cleaned_margins, isolated
 from pipeline.learners import MEDClassifier
 from tests.conftest import component
 
 
-def small(seed: int = 0, n_recordings: int = 12, n_segments: int = 6) -> Sensor:
+def small(seed: int = 0, n_recordings: int = 12, n_segments: int = 6) -> SensorData:
     """Recordings of two overlapping classes, the first quarter of the first one spoiled."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_recordings), n_segments)
     y = np.where(groups % 2, 1.0, -1.0)
     X = rng.normal(size=(len(y), 3)) + 0.8 * y[:, None]
-    return Sensor(X, X[:, :2], y, groups, rng.normal(size=(40, 3)), groups < 3)
+    return SensorData(X, X[:, :2], y, groups, rng.normal(size=(40, 3)), groups < 3)
 
 
-def folds_by_hand(sensor: Sensor, n_folds: int) -> np.ndarray:
+def folds_by_hand(sensor: SensorData, n_folds: int) -> np.ndarray:
     """Odd and even recordings are the classes: number within the class, modulo the folds."""
     return (sensor.groups // 2) % n_folds
 
@@ -115,8 +115,8 @@ def test_every_method_gives_a_margin_for_every_sensor():
     sensors = []
     for _ in range(2):
         heard, heard_test = (part + 0.1 * rng.normal(size=part.shape) for part in (scene, scene_test))
-        sensors.append(Sensor(heard, heard[:, ::-1], y, groups, heard_test, groups < 2))
-    memory = Memory(100)
+        sensors.append(SensorData(heard, heard[:, ::-1], y, groups, heard_test, groups < 2))
+    memory = ResultCache(100)
     for name, method in METHODS.items():
         margins = method(sensors, memory)
         assert margins.shape == (50, 2), name
@@ -126,7 +126,7 @@ def test_every_method_gives_a_margin_for_every_sensor():
 def test_memory_recalls_equal_content_and_forgets_the_oldest():
     """A sensor met again in another cell is not fitted again."""
     made = []
-    memory = Memory(2)
+    memory = ResultCache(2)
     for seed in (0, 0, 1, 2, 0):
         memory.recall(small(seed).digest, lambda seed=seed: made.append(seed))
     assert made == [0, 1, 2, 0]
@@ -139,9 +139,9 @@ def test_the_joint_learner_compares_sensors_by_their_timing():
     one = [replace(small(0), X=small(0).X + 0.1 * small(seed).X) for seed in (1, 2, 3)]
     rolled = np.roll(one[0].timing, 24, axis=0)
     other = [replace(one[0], timing=rolled), *one[1:]]
-    assert (methods.joint(one, Memory(9)) != methods.joint(other, Memory(9))).any()
+    assert (methods.joint(one, ResultCache(9)) != methods.joint(other, ResultCache(9))).any()
     for name in ("SVC", "MED"):
-        np.testing.assert_array_equal(METHODS[name](one, Memory(9)), METHODS[name](other, Memory(9)))
+        np.testing.assert_array_equal(METHODS[name](one, ResultCache(9)), METHODS[name](other, ResultCache(9)))
 
 
 def test_boosting_is_that_of_scikit_learn():

@@ -10,8 +10,8 @@ import soundfile
 
 from benchmarks.real_audio import GRID, N_SENSORS, RATE_HZ, SECONDS, cast_of, clip, false_alarms, recording_of
 from pipeline.core.segment_views import N_COEFFICIENTS, Summary
-from pipeline.experiments.corpus import Entry, _path
-from pipeline.experiments.footsteps import Plan
+from pipeline.experiments.corpus import CorpusEntry, _path
+from pipeline.experiments.footsteps import FootstepPlan
 
 
 @pytest.fixture
@@ -89,11 +89,11 @@ def test_false_alarms_of_exchangeable_recordings_are_as_rare_as_alpha(tmp_path):
     rng, n_segments = np.random.default_rng(0), 8
     n_timing = 60
     n_values = len(Summary(GRID, N_COEFFICIENTS).parts) + n_timing + GRID.window_frames * N_COEFFICIENTS
-    entries = [Entry(f"r{n:02d}", ("human", "human_animal")[n % 2], f"s{n // 2}") for n in range(48)]
+    entries = [CorpusEntry(f"r{n:02d}", ("human", "human_animal")[n % 2], f"s{n // 2}") for n in range(48)]
     for n, entry in enumerate(entries):
         scene = rng.normal(size=(n_segments, 1, n_values)) + 2 * (n % 2)
         np.savez(_path(tmp_path, entry), clean=scene + rng.normal(size=(n_segments, N_SENSORS, n_values)))
-    plan = Plan(24, 24, n_train=12, splits=1, cells=(), tables=False, seed=0)
+    plan = FootstepPlan(24, 24, n_train=12, splits=1, cells=(), tables=False, seed=0)
     found = false_alarms(plan, tmp_path, entries)
     assert {kind.split(",")[0] for kind in found} == {
         f"{what} at {alpha}" for what in ("sensor fault", "unknown sound") for alpha in ("0.01", "0.05")

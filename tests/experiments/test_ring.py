@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.experiments.report import Results, markdown, write_tables
-from pipeline.experiments.ring import METHODS, RECALLS, Plan, Task, draw, full_plan, quick_plan, run_task
+from pipeline.experiments.ring import METHODS, RECALLS, RingPlan, RingTask, draw, full_plan, quick_plan, run_task
 from pipeline.experiments.tables import Mean
 
 
@@ -42,7 +42,7 @@ def test_draws_repeat_and_differ():
 
 def test_a_task_measures_every_method():
     """One record per method, with an anomaly ranking where the method has one."""
-    records = run_task(Task(55, 0.2, 0), seed=1)
+    records = run_task(RingTask(55, 0.2, 0), seed=1)
     assert [record["method"] for record in records] == list(METHODS)
     by_name = {record["method"]: record for record in records}
     assert by_name["oracle"]["error"] < 0.27
@@ -65,7 +65,7 @@ def test_plans_have_the_published_settings():
 
 def fake_results() -> Results:
     """Errors that are simple functions of method, setting and trial."""
-    plan = Plan(3, (15, 55), (0.2, 0.5), (0.1,), 2, 0)
+    plan = RingPlan(3, (15, 55), (0.2, 0.5), (0.1,), 2, 0)
     records = []
     for task in plan.tasks():
         names = ["GEM-MED Gibbs, true rate"] if task.step_name else list(METHODS)

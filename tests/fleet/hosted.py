@@ -14,7 +14,7 @@ from pipeline.core.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.array_state import Assignment
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
-from pipeline.fleet.worker_pool import Outcome, outcome_of
+from pipeline.fleet.worker_pool import TaskResult, outcome_of
 from pipeline.sources.files import FileSource, find_recordings
 from pipeline.transport.nats import Broker
 from pipeline.transport.wire import Parcel, packed
@@ -60,7 +60,7 @@ class Owner:
 
     assignment: Assignment
     stopped: bool = False
-    outcome: Outcome | None = None
+    outcome: TaskResult | None = None
     thread: Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,13 +70,13 @@ class Owner:
     def _run(self) -> None:
         self.outcome = outcome_of(self.assignment, lambda: self.stopped)
 
-    def end(self) -> Outcome:
+    def end(self) -> TaskResult:
         """Once it is over by itself."""
         self.thread.join(TIMEOUT)
         assert self.outcome is not None
         return self.outcome
 
-    def stop(self) -> Outcome:
+    def stop(self) -> TaskResult:
         self.stopped = True
         return self.end()
 

@@ -21,7 +21,7 @@ from pipeline.fleet.config import RESERVED, Fleet, read_fleet
 from pipeline.fleet.dispatcher import Dispatcher, dispatch
 from pipeline.fleet.lease import owner_of
 from pipeline.fleet.worker import HANDED_OVER
-from pipeline.fleet.worker_pool import Outcome, outcome_of
+from pipeline.fleet.worker_pool import TaskResult, outcome_of
 from pipeline.transport.wire import unpacked
 from tests.conftest import eventually
 from tests.fleet.fleets import TIMEOUT, recordings_of
@@ -55,7 +55,7 @@ class _Task:
     assignment: Assignment
     worker: _Worker
     began_at: float = field(default_factory=time.monotonic)
-    ended: Outcome | None = None
+    ended: TaskResult | None = None
     thread: Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class _Task:
         with suppress(_Killed):
             self.ended = outcome_of(self.assignment, self.worker.is_stopping)
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TaskResult | None:
         return self.ended
 
 
@@ -235,7 +235,7 @@ def test_all_arrays_are_given_evenly_and_one_who_comes_later_gets_his_share(stag
         look_until(dispatcher, crew, lambda: heard(stage, "abcdef"))
         assert len(crew.tasks) == 8  # no more moved than had to
         look_until(
-            dispatcher, crew, lambda: [task.ended for task in crew.tasks if task.ended] == [Outcome(HANDED_OVER)] * 2
+            dispatcher, crew, lambda: [task.ended for task in crew.tasks if task.ended] == [TaskResult(HANDED_OVER)] * 2
         )
     for letter in "abcdef":
         assert stage.decided(letter, len(expected)) == expected
@@ -331,7 +331,7 @@ class _Failing(Threads):
         if worker != self._bad:
             return super().start(assignment, worker)
         self.failed.append(assignment.array)
-        return SimpleNamespace(outcome=lambda: Outcome("another gemmed", failed=True))  # type: ignore[return-value]
+        return SimpleNamespace(outcome=lambda: TaskResult("another gemmed", failed=True))  # type: ignore[return-value]
 
 
 def test_a_worker_with_whom_everything_fails_does_not_draw_all_arrays(stage, fleet_of, sound, expected):
@@ -366,7 +366,7 @@ def test_arrays_come_and_go_while_it_runs(stage, crew, fleet_of, nats, sound, ex
         dispatching.reload(fleet_of("bc", c=tmp_path / "nowhere"))
         dispatching.reload(fleet_of("bc"))
         eventually(lambda: held(stage) == {"b", "c", RESERVED}, every=0.1)
-        eventually(lambda: crew.of("a")[-1].ended == Outcome(HANDED_OVER), every=0.1)
+        eventually(lambda: crew.of("a")[-1].ended == TaskResult(HANDED_OVER), every=0.1)
         assert len(crew.of("b")) == 1
         nats.kill()
         nats.start()
@@ -377,7 +377,7 @@ def test_arrays_come_and_go_while_it_runs(stage, crew, fleet_of, nats, sound, ex
         for letter in "abc":
             assert stage.decided(letter, len(expected)) == expected
     eventually(lambda: held(stage) == set(), every=0.1)  # all were let go
-    eventually(lambda: all(task.ended == Outcome(HANDED_OVER) for task in crew.tasks), every=0.1)
+    eventually(lambda: all(task.ended == TaskResult(HANDED_OVER) for task in crew.tasks), every=0.1)
 
 
 def test_a_mask_takes_effect_while_it_runs(stage, crew, fleet_of, sound):
@@ -391,7 +391,7 @@ def test_a_mask_takes_effect_while_it_runs(stage, crew, fleet_of, sound):
         stage.publish("a", sound[10:])
         eventually(lambda: heard(stage, "a"))
     first, second = crew.of("a")
-    assert first.ended == Outcome(HANDED_OVER)
+    assert first.ended == TaskResult(HANDED_OVER)
     assert second.worker is first.worker
     roles = [event["roles"][1] for event in stage.told("a") if event["type"] == "decision"]
     assert roles[0] == "used"
@@ -446,7 +446,7 @@ def test_workers_go_on_without_a_dispatcher_and_hand_over_to_those_of_the_next(s
         dispatcher.look(crew)
         for letter in "abcd":
             stage.publish(letter, parts[2])
-        look_until(dispatcher, crew, lambda: all(task.ended == Outcome(HANDED_OVER) for task in before))
+        look_until(dispatcher, crew, lambda: all(task.ended == TaskResult(HANDED_OVER) for task in before))
         look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
         assert len(crew.tasks) == 8
     for letter in "abcd":
@@ -459,4 +459,4 @@ def test_an_array_that_was_removed_while_nobody_dispatched_is_let_go(stage, crew
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("b"), broker)
         look_until(dispatcher, crew, lambda: held(stage) == {"b"})
-    eventually(lambda: [task.ended for task in crew.of("a")] == [Outcome(HANDED_OVER)], every=0.1)
+    eventually(lambda: [task.ended for task in crew.of("a")] == [TaskResult(HANDED_OVER)], every=0.1)

@@ -12,11 +12,11 @@ from pipeline.core.errors import LinkError
 from pipeline.fleet import dispatcher as dispatching
 from pipeline.fleet.array_state import Assignment
 from pipeline.fleet.config import RESERVED, read_fleet
-from pipeline.fleet.dask_workers import DaskCrew, _Submitted
+from pipeline.fleet.dask_workers import DaskWorkerPool, _Submitted
 from pipeline.fleet.dispatcher import Dispatcher, dispatch
 from pipeline.fleet.lease import Lease, owner_of
 from pipeline.fleet.topology import Places
-from pipeline.fleet.worker_pool import LocalCrew, Outcome, _Given
+from pipeline.fleet.worker_pool import LocalWorkerPool, TaskResult, _Given
 from pipeline.model.model import Model
 from pipeline.transport.nats import Access, Broker
 from tests.conftest import TIMEOUT, eventually, free_port
@@ -117,11 +117,13 @@ def test_a_result_that_nobody_can_fetch_is_not_waited_for(tmp_path):
     with Cluster(tmp_path / "dask") as cluster:
         lost = cluster.worker()
         cluster.worker()
-        crew = DaskCrew(cluster.address, None)
+        crew = DaskWorkerPool(cluster.address, None)
         try:
             known = crew._client.scheduler_info(n_workers=-1)["workers"]
             (worker,) = [address for address, about in known.items() if str(about["name"]) == "0"]
-            task = _Submitted(crew._client.submit(Outcome, "given back", workers=[worker], allow_other_workers=False))
+            task = _Submitted(
+                crew._client.submit(TaskResult, "given back", workers=[worker], allow_other_workers=False)
+            )
             eventually(lambda: task.future.status == "finished")
             lost.send_signal(signal.SIGSTOP)
             asked = Thread(target=task.outcome, daemon=True)
@@ -144,7 +146,7 @@ def test_a_model_is_read_once_for_all_arrays(tmp_path, model, monkeypatch):
 
 
 def test_an_array_given_to_a_worker_that_just_died_is_given_again():
-    crew = LocalCrew(1)
+    crew = LocalWorkerPool(1)
     (worker,) = crew.workers()
     try:
         crew._workers[worker].process.kill()

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.cli.fleet import fleet as fleet_commands
 from pipeline.config.messages import key_of
-from pipeline.config.schema import Broker, Decisions, Mqtt, Notifications, Webhook
+from pipeline.config.schema import BrokerSettings, Decisions, Mqtt, Notifications, Webhook
 from pipeline.core.errors import NotFound, SettingsError
 from pipeline.fleet.config import ArrayOfFleet, Fleet, Keeping, LabelNames, read_fleet
 from tests.forked import gemmed
@@ -116,7 +116,7 @@ def test_the_example_shows_every_setting_of_a_fleet():
             table = shown.setdefault(header[1], set())
         elif setting := re.match(r"(?:# )?([a-z_]+) = ", line):
             table.add(setting[1])
-    tables = {"fleet": Keeping, "arrays": ArrayOfFleet, "decisions": Decisions, "broker": Broker}
+    tables = {"fleet": Keeping, "arrays": ArrayOfFleet, "decisions": Decisions, "broker": BrokerSettings}
     outputs = {"notifications": Notifications, "webhook": Webhook, "mqtt": Mqtt, "labels": LabelNames}
     known = {
         name: {key_of(key, field) for key, field in table.model_fields.items()}

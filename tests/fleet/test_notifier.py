@@ -16,7 +16,7 @@ import pytest
 from pipeline.cli.commands.fleet_notify import outputs_of
 from pipeline.core.errors import GemmedError
 from pipeline.fleet.config import read_fleet
-from pipeline.fleet.notifier import Cursor, FleetNotifying
+from pipeline.fleet.notifier import FleetNotifying, StreamCursor
 from pipeline.outputs.notification_text import problem_text
 from pipeline.outputs.notifier import rules_of
 from pipeline.storage.journal import Journal
@@ -59,9 +59,9 @@ def notifier(file: Path) -> Iterator[Running]:
             process.wait(TIMEOUT)
 
 
-def cursor_of(file: Path) -> Cursor | None:
+def cursor_of(file: Path) -> StreamCursor | None:
     with Journal(file.parent / "notify" / "journal.sqlite") as journal:
-        return Cursor.read(journal)
+        return StreamCursor.read(journal)
 
 
 def received(server: Any) -> list[dict[str, Any]]:

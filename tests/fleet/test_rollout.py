@@ -34,7 +34,7 @@ from pipeline.fleet.rollout import (
     show_rollout,
 )
 from pipeline.fleet.worker import HANDED_OVER, STOPPED
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.transport.wire import Parcel
 from tests.conftest import eventually
@@ -133,7 +133,7 @@ class Tried:
             first = load(self.stage.model)
             told: Events = []
             lines = EventLines(lambda body: told.append(json.loads(line(body))), model=first.name)
-            chain = Switching(Hearing.of(first), Choices(), first, load=load)
+            chain = Switching(ArrayInput.of(first), Choices(), first, load=load)
             for parcel in self.published[array]:
                 facts = [parcel.fact]
                 if isinstance(parcel.fact, Block):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import StorageError, UsageError
 from pipeline.core.events import Block, Gap, Notice, NoticeKind, RecordingEnded, RecordingStarted, SourceTrouble, Tick
 from pipeline.fleet.publisher import AWAY, finish
-from pipeline.fleet.spool import SPOOL_FULL, Record, Spool, _Segment, condensed
+from pipeline.fleet.spool import SPOOL_FULL, PublishSpool, Record, _Segment, condensed
 from pipeline.sources.reorder import LOST, Sorting
 from pipeline.transport.wire import Parcel, unpacked
 from tests.fleet.consumer import heard
@@ -29,7 +29,7 @@ from tests.fleet.consumer import heard
 LARGE = 10**9
 
 
-def killed(spool: Spool) -> None:
+def killed(spool: PublishSpool) -> None:
     """What the system does to the files of a process that is killed."""
     spool._close_file()
     spool._lock.close()
@@ -40,11 +40,11 @@ def block(start: int, length: int = 40) -> Block:
     return Block(start, samples.astype(np.float32), np.array([True, True]))
 
 
-def parcels(spool: Spool, after: int = 0) -> list[Parcel]:
+def parcels(spool: PublishSpool, after: int = 0) -> list[Parcel]:
     return [unpacked(record.data) for record in records(spool, after)]
 
 
-def records(spool: Spool, after: int = 0) -> list[Record]:
+def records(spool: PublishSpool, after: int = 0) -> list[Record]:
     found: list[Record] = []
     while more := spool.read(found[-1].last if found else after, 3):
         found += more
@@ -97,11 +97,11 @@ def test_nothing_is_reordered_or_missing_without_a_gap(acts, budget):
     """Whatever is appended, killed, sent, acknowledged or lost on the way: numbers and time have no hole."""
     author, stored, sent_until = Author(), [], 0
     with TemporaryDirectory() as directory:
-        spool = Spool(Path(directory), budget_bytes=budget)
+        spool = PublishSpool(Path(directory), budget_bytes=budget)
         for act in acts:
             if act == "killed":
                 killed(spool)
-                spool, sent_until = Spool(Path(directory), budget_bytes=budget), 0
+                spool, sent_until = PublishSpool(Path(directory), budget_bytes=budget), 0
             if act in ("killed", "lost"):
                 sent_until = spool.acknowledged
             elif isinstance(act, tuple):
@@ -149,7 +149,7 @@ def require_equal(one: object, other: object) -> None:
 def test_a_record_that_a_kill_cut_off_is_written_anew(tmp_path):
     """At any byte: what was before it stays, and its number is given again."""
     author = Author()
-    with Spool(tmp_path / "whole", budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path / "whole", budget_bytes=LARGE) as spool:
         for kind in ("started", "block", "block"):
             spool.append(author.next(kind))
         (file,) = spool.path.glob("*.parcels")
@@ -158,7 +158,7 @@ def test_a_record_that_a_kill_cut_off_is_written_anew(tmp_path):
     for size in [*range(len(whole) - last, len(whole), 17), len(whole) - 1]:
         shutil.copytree(tmp_path / "whole", tmp_path / "cut")
         (tmp_path / "cut" / file.name).write_bytes(whole[:size])
-        with Spool(tmp_path / "cut", budget_bytes=LARGE) as spool:
+        with PublishSpool(tmp_path / "cut", budget_bytes=LARGE) as spool:
             assert spool.place is not None
             assert (spool.place.number, spool.place.sample) == (2, 40)
             spool.append(block(40))
@@ -170,7 +170,7 @@ def test_serial_numbers_are_never_used_twice(tmp_path):
     """Also when the disk has forgotten records that the broker knows."""
     ids: set[str] = set()
     for _ in range(3):
-        with Spool(tmp_path, budget_bytes=LARGE) as spool:
+        with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
             author = Author()
             for kind in ("started", "block", "block"):
                 spool.append(author.next(kind))
@@ -183,7 +183,7 @@ def test_serial_numbers_are_never_used_twice(tmp_path):
 
 def test_a_gap_is_another_message_than_the_block_that_began_it(tmp_path):
     """Else the broker would take it for what it has already."""
-    with Spool(tmp_path, budget_bytes=4000) as spool:
+    with PublishSpool(tmp_path, budget_bytes=4000) as spool:
         author = Author()
         ids = {}
         for _ in range(60):
@@ -197,7 +197,7 @@ def test_a_gap_is_another_message_than_the_block_that_began_it(tmp_path):
 
 def test_what_is_acknowledged_is_removed_and_the_place_stays(tmp_path):
     author = Author()
-    with Spool(tmp_path, budget_bytes=4000) as spool:
+    with PublishSpool(tmp_path, budget_bytes=4000) as spool:
         for _ in range(9):
             spool.append(author.next("block"))
             spool.acknowledge(records(spool, spool.acknowledged)[-1].last)
@@ -205,7 +205,7 @@ def test_what_is_acknowledged_is_removed_and_the_place_stays(tmp_path):
         assert spool.is_empty
         assert spool.waiting() == 0
         before = spool.place
-    with Spool(tmp_path, budget_bytes=4000) as spool:
+    with PublishSpool(tmp_path, budget_bytes=4000) as spool:
         assert spool.place == before
         assert spool.is_empty
 
@@ -213,7 +213,7 @@ def test_what_is_acknowledged_is_removed_and_the_place_stays(tmp_path):
 def test_a_year_without_a_link_stays_within_the_budget(tmp_path):
     """However long: what is left is one gap a recording."""
     author, budget, notices = Author(), 20_000, list[Notice]()
-    with Spool(tmp_path, budget_bytes=budget, report=notices.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=budget, report=notices.append) as spool:
         for number in range(1200):
             spool.append(author.next("started" if number % 200 == 0 else "block"))
         size = sum(file.stat().st_size for file in tmp_path.glob("*.parcels"))
@@ -233,7 +233,7 @@ def test_what_somebody_should_read_stays(tmp_path):
     """Of sound, ticks and pace one gap for each stretch is left."""
     author = Author()
     kinds = ["started", "tick", "notice", "block", "tick", "gap", "block", "trouble", "tick", "tick", "block", "ended"]
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         for kind in kinds:
             spool.append(author.next(kind))
         left = [unpacked(record.data) for record in condensed(records(spool), SPOOL_FULL)]
@@ -255,7 +255,7 @@ def test_what_somebody_should_read_stays(tmp_path):
 def test_troubles_by_the_thousand_go_last(tmp_path):
     """What somebody should read stays as long as it takes no more than its share."""
     author, budget = Author(), 20_000
-    with Spool(tmp_path, budget_bytes=budget) as spool:
+    with PublishSpool(tmp_path, budget_bytes=budget) as spool:
         for number in range(600):
             spool.append(author.next("trouble" if number % 2 else "block"))
         assert sum(file.stat().st_size for file in tmp_path.glob("*.parcels")) <= budget
@@ -269,13 +269,13 @@ def test_troubles_by_the_thousand_go_last(tmp_path):
 )
 def test_the_end_of_a_recording_that_a_kill_left(tmp_path, away_seconds, is_live, gap):
     """With a gap as long as the clock says, unless that cannot be, or nothing was missed."""
-    with Spool(tmp_path, budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
         author = Author()
         spool.is_live = is_live
         for kind in ("started", "block", "tick"):
             spool.append(author.next(kind))
     (tmp_path / "cursor.json").write_bytes(b"")  # as the power may leave it
-    with Spool(tmp_path, budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
         finish(spool, now=1000.0 + away_seconds)
         finish(spool, now=2000.0)
         assert (spool.cut_off, spool.done) == (set() if is_live else {"recording 0"}, set())
@@ -289,7 +289,7 @@ def test_what_the_disk_forgot_when_the_power_failed_does_not_hide_the_end(tmp_pa
     """The broker has more of the recording than the spool: who listens hears the end all the same, and what was missed
     since."""
     author, sorting = Author(), Sorting()
-    with Spool(tmp_path / "whole", budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
+    with PublishSpool(tmp_path / "whole", budget_bytes=LARGE, wall=lambda: 1000.0) as spool:
         spool.is_live = is_live
         for number in range(10):
             if number == n_known:
@@ -297,7 +297,7 @@ def test_what_the_disk_forgot_when_the_power_failed_does_not_hide_the_end(tmp_pa
             spool.append(author.next("started" if number == 0 else "block"))
         told = pushed(sorting, parcels(spool))
     assert [type(fact) for fact in told] == [RecordingStarted, *[Block] * 9]
-    with Spool(tmp_path / "forgotten", budget_bytes=LARGE, wall=lambda: 1100.0) as spool:
+    with PublishSpool(tmp_path / "forgotten", budget_bytes=LARGE, wall=lambda: 1100.0) as spool:
         before = records(spool)[-1].last
         finish(spool, now=1100.0)
         spool.append(author.next("started"))
@@ -319,7 +319,7 @@ SEVERAL_SEGMENTS = 80_000
 def filled(directory: Path) -> tuple[Author, list[Path]]:
     """Sixty blocks of a recording in several segments, nothing of which was sent; a kill follows."""
     author = Author()
-    spool = Spool(directory, budget_bytes=SEVERAL_SEGMENTS)
+    spool = PublishSpool(directory, budget_bytes=SEVERAL_SEGMENTS)
     for _ in range(61):
         spool.append(author.next("block"))
     killed(spool)
@@ -335,7 +335,7 @@ def zeroed(path: Path, start: int, stop: int | None = None) -> None:
     path.write_bytes(content)
 
 
-def gaps_told(author: Author, spool: Spool) -> list[Gap]:
+def gaps_told(author: Author, spool: PublishSpool) -> list[Gap]:
     """By whoever listens, who hears all of the time once enough has followed."""
     for kind in [*["tick"] * 70, "ended"]:
         spool.append(author.next(kind))
@@ -354,7 +354,7 @@ def test_a_damaged_segment_costs_what_is_damaged(tmp_path, start):
     author, segments = filled(tmp_path)
     zeroed(segments[1], start, start + 400)
     told: list[Notice] = []
-    with Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
         assert [notice.details["why"] for notice in told] == [f"{segments[1]} is damaged; check the disk. A gap tells"]
         assert [gap.reason for gap in gaps_told(author, spool)] == [LOST]
         spool.append(author.next("started"))
@@ -370,7 +370,7 @@ def test_what_is_damaged_at_the_end_is_written_anew(tmp_path):
     _, segments = filled(tmp_path)
     segments[-1].write_bytes(b"")
     zeroed(segments[-2], segments[-2].stat().st_size - 100)
-    with Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS) as spool:
+    with PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS) as spool:
         told = parcels(spool)
         assert spool.place is not None
         assert spool.place.number == told[-1].number + 1 == len(told)
@@ -384,10 +384,10 @@ def test_a_segment_that_cannot_be_read_is_set_aside(tmp_path, which, at_start):
     """It is told, the rest follows, and the budget holds."""
     _, segments = filled(tmp_path)
     told: list[Notice] = []
-    spool = None if at_start else Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append)
+    spool = None if at_start else PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append)
     segments[which].unlink()
     segments[which].mkdir()  # what is no file gives an error of the system, whoever asks
-    with spool or Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
+    with spool or PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
         found = parcels(spool)
         assert 30 < len(found) < 60
         assert spool.waiting() == len(found)
@@ -399,7 +399,7 @@ def test_a_segment_that_cannot_be_read_is_set_aside(tmp_path, which, at_start):
         assert sum(file.stat().st_size for file in tmp_path.glob("*.parcels")) <= SEVERAL_SEGMENTS
         spool.acknowledge(records(spool)[-1].last)
         assert spool.is_empty
-    with Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
         assert spool.place is not None
     assert len([one for one in told if "cannot be read" in one.details["why"]]) == 1
 
@@ -408,7 +408,7 @@ def test_an_end_that_is_damaged_while_it_is_written_is_not_waited_for(tmp_path):
     """What comes behind it is found, and the spool becomes empty."""
     told: list[Notice] = []
     author, segments = filled(tmp_path)
-    with Spool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=SEVERAL_SEGMENTS, report=told.append) as spool:
         known = records(spool)
         zeroed(segments[-1], 0)
         sent = next(record.last for record in reversed(known) if record.last < int(segments[-1].stem))
@@ -422,31 +422,34 @@ def test_an_end_that_is_damaged_while_it_is_written_is_not_waited_for(tmp_path):
 
 
 def test_only_one_publisher_at_a_time(tmp_path):
-    with Spool(tmp_path, budget_bytes=LARGE), pytest.raises(UsageError, match="is used by another gemmed publish"):
-        Spool(tmp_path, budget_bytes=LARGE)
+    with (
+        PublishSpool(tmp_path, budget_bytes=LARGE),
+        pytest.raises(UsageError, match="is used by another gemmed publish"),
+    ):
+        PublishSpool(tmp_path, budget_bytes=LARGE)
 
 
 def test_what_is_done_is_remembered(tmp_path):
     """Also behind a line that a kill cut off."""
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         spool.note_done("ä\nb")
     with (tmp_path / "notes.jsonl").open("a") as file:
         file.write('\n{"done": "ha')
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         assert spool.done == {"ä\nb"}
         spool.note_done("c")
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         assert spool.done == {"ä\nb", "c"}
 
 
 def test_a_note_that_was_damaged_is_told_and_costs_no_other(tmp_path):
     told: list[Notice] = []
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         for name in "abc":
             spool.note_done(name)
     file = tmp_path / "notes.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"\xff"'))
-    with Spool(tmp_path, budget_bytes=LARGE, report=told.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE, report=told.append) as spool:
         assert spool.done == {"a", "c"}
     assert ["notes.jsonl are damaged" in one.details["why"] for one in told] == [True]
 
@@ -455,12 +458,12 @@ def test_notes_that_cannot_be_read_are_told_with_a_cure(tmp_path):
     """Taken for none, all files would be published again."""
     (tmp_path / "notes.jsonl").mkdir()
     with pytest.raises(StorageError, match=r"notes.jsonl cannot be read: Is a directory; repair the disk"):
-        Spool(tmp_path, budget_bytes=LARGE)
+        PublishSpool(tmp_path, budget_bytes=LARGE)
 
 
 def test_a_note_about_what_the_disk_forgot_when_the_power_failed_is_none(tmp_path):
     author, later = Author(), tmp_path / "later"
-    with Spool(tmp_path / "spool", budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path / "spool", budget_bytes=LARGE) as spool:
         for kind in ("started", "block"):
             spool.append(author.next(kind))
         (file,) = spool.path.glob("*.parcels")
@@ -470,10 +473,10 @@ def test_a_note_about_what_the_disk_forgot_when_the_power_failed_is_none(tmp_pat
         shutil.copytree(spool.path, later)
     os.truncate(later / file.name, known)
     for _ in range(2):  # and it does not come back with later lives
-        with Spool(later, budget_bytes=LARGE) as spool:
+        with PublishSpool(later, budget_bytes=LARGE) as spool:
             assert not spool.done
             spool.append(author.next("tick"))
-    with Spool(tmp_path / "spool", budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path / "spool", budget_bytes=LARGE) as spool:
         assert spool.done == {"recording 0"}
 
 
@@ -481,7 +484,7 @@ def test_a_note_about_what_the_disk_forgot_when_the_power_failed_is_none(tmp_pat
 def test_a_record_with_damaged_marks_costs_no_other_segment(tmp_path, byte):
     """What is behind it in its own is lost, and told."""
     author, told = Author(), list[Notice]()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         spool._segment_bytes = 2_000
         for _ in range(60):
             spool.append(author.next("block"))
@@ -491,7 +494,7 @@ def test_a_record_with_damaged_marks_costs_no_other_segment(tmp_path, byte):
     content = bytearray(file.read_bytes())
     content[byte] ^= 0x40
     file.write_bytes(content)
-    with Spool(tmp_path, budget_bytes=LARGE, report=told.append) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE, report=told.append) as spool:
         assert records(spool) == [one for one in before if not damaged <= one.first < behind]
     assert ["is damaged; check the disk" in one.details["why"] for one in told] == [True]
 
@@ -500,13 +503,13 @@ def test_a_record_with_damaged_marks_costs_no_other_segment(tmp_path, byte):
 def test_a_damaged_cursor_costs_nothing(tmp_path, content):
     """All that is there is sent again: whoever listens drops what it has by number."""
     author = Author()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         for kind in ("started", "block", "block"):
             spool.append(author.next(kind))
         before, identity = records(spool), spool.identity
         spool.acknowledge(before[1].last)
     (tmp_path / "cursor.json").write_bytes(content)
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         assert records(spool, spool.acknowledged) == before
         assert spool.identity != identity
 
@@ -514,24 +517,24 @@ def test_a_damaged_cursor_costs_nothing(tmp_path, content):
 def test_what_waits_is_sent_from_a_disk_that_is_full_at_the_start(tmp_path):
     """Nothing else would make space."""
     author = Author()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         for kind in ("started", "block", "block"):
             spool.append(author.next(kind))
         before, identity = records(spool), spool.identity
-    with disk_full(0), Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with disk_full(0), PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         assert records(spool) == before
         assert spool.identity != identity  # the next life would give the same ids as this one
         spool.append(author.next("block"))
         spool.acknowledge(before[-1].last)
         assert not spool.is_empty
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         assert spool.identity == identity
 
 
 def test_too_many_open_files_are_ridden_out(tmp_path, monkeypatch):
     """How many wait is then told as well as it is known; nothing is set aside."""
     author = Author()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         for kind in ("started", "block", "block"):
             spool.append(author.next(kind))
         with monkeypatch.context() as machine:
@@ -549,7 +552,7 @@ def _too_many_open_files(segment: _Segment) -> list[Record]:
 def test_recordings_that_the_disk_lost_are_missed(tmp_path):
     """Numbers are those of a recording: the next one says which was before it."""
     author, sorting = Author(), Sorting()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         spool._segment_bytes = 1_500
         for _ in range(30):
             for kind in ("started", "block", "ended"):
@@ -558,7 +561,7 @@ def test_recordings_that_the_disk_lost_are_missed(tmp_path):
             spool.append(author.next("started" if author.sample == 0 else "block"))
     lost = sorted(tmp_path.glob("*.parcels"))[2]
     lost.unlink()
-    with Spool(tmp_path, budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
         facts = pushed(sorting, parcels(spool))
     heard = [fact.recording for fact in facts if isinstance(fact, RecordingStarted)]
     missing = [name for name in author.facts if name not in heard]
@@ -570,16 +573,16 @@ def test_recordings_that_the_disk_lost_are_missed(tmp_path):
 def test_the_last_word_about_a_recording_counts(tmp_path):
     """Done or cut off, across lives."""
     for is_done in (True, False, True):
-        with Spool(tmp_path, budget_bytes=LARGE) as spool:
+        with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
             (spool.note_done if is_done else spool.note_cut_off)("a")
-        with Spool(tmp_path, budget_bytes=LARGE) as spool:
+        with PublishSpool(tmp_path, budget_bytes=LARGE) as spool:
             assert (spool.done, spool.cut_off) == (({"a"}, set()) if is_done else (set(), {"a"}))
 
 
 def test_what_is_only_in_memory_is_not_noted_as_done(tmp_path):
     """On a disk that takes nothing: a kill would leave the note, and not the end; with space again both are there."""
     author = Author()
-    with Spool(tmp_path / "spool", budget_bytes=LARGE) as spool:
+    with PublishSpool(tmp_path / "spool", budget_bytes=LARGE) as spool:
         for kind in ("started", "block"):
             spool.append(author.next(kind))
         (file,) = spool.path.glob("*.parcels")
@@ -590,7 +593,7 @@ def test_what_is_only_in_memory_is_not_noted_as_done(tmp_path):
         assert not spool.wait_until_empty(0.0)
         shutil.copytree(spool.path, tmp_path / "with space")
     for name, is_done in (("killed", False), ("with space", True)):
-        with Spool(tmp_path / name, budget_bytes=LARGE) as spool:
+        with PublishSpool(tmp_path / name, budget_bytes=LARGE) as spool:
             assert spool.place is not None
             assert (spool.place.ended, "recording 0" in spool.done) == (is_done, is_done)
 

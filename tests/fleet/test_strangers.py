@@ -17,8 +17,8 @@ from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
 from pipeline.fleet.worker import host
 from pipeline.sources.jetstream import StreamedArray
-from pipeline.sources.reconnecting import Patience
-from pipeline.storage.labels import Moment
+from pipeline.sources.reconnecting import RetryPolicy
+from pipeline.storage.labels import LabelSpan
 from pipeline.transport.nats import Broker
 from pipeline.transport.wire import Parcel, packed, unpacked
 from tests.fleet.broker import Nats
@@ -83,7 +83,7 @@ def test_what_nobody_decides_about_is_not_cut_out(tmp_path):
         for number, data in enumerate(messages):
             broker.publish(places.sound.subject("north"), data, stream=places.sound.stream, id=str(number))
         log = ArrayLog(broker, places.sound, "north")
-        cut = log.cut(log.find("one"), Moment("one", 0, 8000), around_seconds=0.0, step=1)
+        cut = log.cut(log.find("one"), LabelSpan("one", 0, 8000), around_seconds=0.0, step=1)
     np.testing.assert_array_equal(cut.samples, samples)
 
 
@@ -95,7 +95,7 @@ def test_a_log_that_begins_with_a_damaged_message_is_heard(tmp_path):
             for number, data in enumerate([b"damaged", packed(Parcel(STARTED, 0, STARTED))]):
                 broker.publish(places.sound.subject("north"), data, stream=places.sound.stream, id=str(number))
         array = StreamedArray(nats.access(), places.sound, "north", rate_hz=4000, n_sensors=4, place=None,
-                              from_newest=False, name=str, patience=Patience())  # fmt: skip
+                              from_newest=False, name=str, patience=RetryPolicy())  # fmt: skip
         with array:
             facts = iter(array)
             assert isinstance(next(facts), SourceTrouble)

@@ -13,7 +13,7 @@ from pipeline.core.choices import Choices
 from pipeline.core.events import Block, RecordingEnded, RecordingStarted, SourceTrouble
 from pipeline.fleet.array_state import Assignment, Work, taken_up
 from pipeline.fleet.lease import LeaseLost
-from pipeline.fleet.model_assignment import Wanted
+from pipeline.fleet.model_assignment import ModelAssignment
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.topology import Places
 from pipeline.fleet.worker import _Hosting
@@ -94,7 +94,7 @@ def test_one_who_was_away_tells_nothing_behind_a_model_that_another_one_took(sce
     away.send()
     away.keep(scene.checkpoints)
     killed = scene.taken_up()
-    killed.change(scene.other, Wanted(model=scene.other.name, rollout="r"))
+    killed.change(scene.other, ModelAssignment(model=scene.other.name, rollout="r"))
     killed.keep(scene.checkpoints)
     scene.hear(away, 60)
     with pytest.raises(LeaseLost):
@@ -190,7 +190,7 @@ def test_another_model_waits_until_all_that_was_told_is_repeated(scene):
     scene.hear(killed, 40)
     killed.send()
     before = scene.told()
-    scene.places.wanted(scene.broker).put("north", Wanted(model=scene.other.name, rollout="r").as_bytes())
+    scene.places.wanted(scene.broker).put("north", ModelAssignment(model=scene.other.name, rollout="r").as_bytes())
     hosting = _Hosting(scene.assignment, scene.broker, lambda: False, "next")
     hosting._work = work = scene.taken_up()
     scene.hear(work, 20)
@@ -352,7 +352,7 @@ def test_a_trial_goes_on_with_other_settings(scene):
     """It begins anew, as the chain does; what it is about stays to be told."""
     work = scene.taken_up()
     scene.hear(work, 10)
-    work.change(scene.other, Wanted(model=scene.other.name, rollout="r", trial_segments=3))
+    work.change(scene.other, ModelAssignment(model=scene.other.name, rollout="r", trial_segments=3))
     work.keep(scene.checkpoints)
     work = scene.taken_up(choices=Choices(alpha=0.05))
     assert work.status()["trial"]

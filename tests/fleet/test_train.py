@@ -21,13 +21,13 @@ from pipeline.core.errors import UsageError
 from pipeline.core.events import Block, RecordingEnded, RecordingStarted
 from pipeline.fleet.audio_extract import ArrayLog
 from pipeline.fleet.config import read_fleet
-from pipeline.fleet.labels import Place, Taught, give, labels_table
+from pipeline.fleet.labels import FleetLabelPlace, Taught, give, labels_table
 from pipeline.fleet.topology import Places
 from pipeline.fleet.train import Lessons, sites_notes, sites_table
 from pipeline.model.metrics import rate
 from pipeline.model.model import Model
 from pipeline.sources.files import FileSource
-from pipeline.storage.labels import Given, Moment
+from pipeline.storage.labels import LabelSpan, LabelSubmission
 from pipeline.training.cross_validation import folds_of
 from pipeline.training.examples import Examples, RecordingNote
 from pipeline.transport.nats import Broker
@@ -256,12 +256,12 @@ def test_two_who_label_at_once_lose_nothing(nats, tmp_path):
     array = read_fleet(fleet_file(nats, tmp_path)).array("oak")
     with Broker(nats.access(), name="test") as broker:
         log = ArrayLog(broker, PLACES.sound, "oak")
-        moments = [Moment("r005", n * 100, n * 100 + 100) for n in range(16)]
+        moments = [LabelSpan("r005", n * 100, n * 100 + 100) for n in range(16)]
         cuts = [log.cut(log.find("r005"), one, around_seconds=0, step=1) for one in moments]
     taught = Taught(tmp_path / "examples")
     with ThreadPoolExecutor(8) as pool:
         pairs = zip(cuts, moments, strict=True)
-        list(pool.map(lambda pair: taught.add(array, *pair, Given("human", "ann"), event=None), pairs))
+        list(pool.map(lambda pair: taught.add(array, *pair, LabelSubmission("human", "ann"), event=None), pairs))
     assert sorted(row.number for row in taught.rows()) == list(range(1, 17))
     assert len({row.recording for row in taught.rows()}) == 16
 
@@ -302,8 +302,8 @@ def taught(nats, tmp_path_factory) -> tuple[Path, str]:
             for name in names:
                 halves = [(0, 3), (3.5, 6.5)] if name == "r001" else [(0, 6.5)]
                 for begin, end in halves:
-                    place = Place(None, name, begin, end)
-                    give(chosen, chosen.array(array), broker, examples, place, Given(word(name), "ann"))
+                    place = FleetLabelPlace(None, name, begin, end)
+                    give(chosen, chosen.array(array), broker, examples, place, LabelSubmission(word(name), "ann"))
     model = fleet.parent / "model"
     done = gemmed("fleet", "train", str(fleet), "--model", str(model), *OPTIONS, "--jobs", "1")
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pipeline.core.events import Block, Notice, NoticeKind, RecordingEnded, Reco
 from pipeline.fleet import worker as hosting
 from pipeline.fleet.array_state import taken_up
 from pipeline.fleet.lease import LeaseLost
-from pipeline.fleet.model_assignment import Wanted
+from pipeline.fleet.model_assignment import ModelAssignment
 from pipeline.fleet.model_cache import ModelStore
 from pipeline.fleet.purge import forget
 from pipeline.fleet.worker import HANDED_OVER, STOPPED
@@ -293,7 +293,7 @@ def test_sound_waits_for_a_model_that_hears_it_and_the_old_one_comes_back(stage,
     replace(first, grid=replace(first.grid, rate_hz=8000)).save(tmp_path / "faster")
     with stage.broker() as broker:
         name = ModelStore(stage.places.models(broker), stage.cache).add(tmp_path / "faster").name
-        wanted = Wanted(model=name, rollout=name, trial_segments=10, who="anna", why="faster sound")
+        wanted = ModelAssignment(model=name, rollout=name, trial_segments=10, who="anna", why="faster sound")
         stage.places.wanted(broker).put("north", wanted.as_bytes())
     stage.give("north")
     eventually(lambda: sum(event["type"] == "recording_finished" for event in stage.told("north")) == 3)
@@ -315,7 +315,7 @@ def test_every_recording_of_a_message_gets_a_model_that_hears_it(stage, sound, m
     replace(first, grid=replace(first.grid, rate_hz=8000)).save(tmp_path / "faster")
     with stage.broker() as broker:
         name = ModelStore(stage.places.models(broker), stage.cache).add(tmp_path / "faster").name
-        stage.places.wanted(broker).put("north", Wanted(model=name, rollout=name).as_bytes())
+        stage.places.wanted(broker).put("north", ModelAssignment(model=name, rollout=name).as_bytes())
     ended = next(n for n, one in enumerate(sound) if isinstance(one.fact, RecordingEnded)) + 1
     faster = at_8000_hz(sound[:5])
     end = Parcel(faster[0].recording, 5, RecordingEnded(faster[0].recording.recording, faster[-1].fact.stop))

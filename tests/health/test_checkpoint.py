@@ -56,10 +56,10 @@ def test_a_machine_goes_on_from_its_state(name):
 
 
 def test_a_second_that_was_not_heard_from_its_beginning_is_not_measured_elsewhere():
-    from pipeline.stages import Measuring
+    from pipeline.stages import Measure
 
     blocks = cut(RNG.normal(0, 0.01, (3, 9000)).astype(np.float32), 500, start=700)
-    stage, other = Measuring(4000), Measuring(4000)
+    stage, other = Measure(4000), Measure(4000)
     for block in blocks[:3]:
         stage.push(block)
     restore(other, snapshot(stage))

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.sensor_state import Cause
 from pipeline.health import checks
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.health.checks import CHECKS, LONGEST_SECONDS, Recent
 from pipeline.health.measures import LOW, MIDDLE, Measures
 
@@ -29,8 +29,8 @@ WELL = Measures(
     hum=np.zeros(N),
     alone=np.zeros(N),
 )
-USUAL = Usual(np.full((N, 2), -60.0), np.zeros((N, 2)))
-STRANGER = Usual.nothing(N)
+USUAL = Baseline(np.full((N, 2), -60.0), np.zeros((N, 2)))
+STRANGER = Baseline.nothing(N)
 
 
 def seconds(n=LONGEST_SECONDS, *, sensor=2, **changes):

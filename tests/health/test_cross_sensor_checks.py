@@ -13,8 +13,8 @@ from pipeline.health import cross_sensor_checks as together_checks
 from pipeline.health.cross_sensor import WINDOW_SECONDS, Relations, relations
 from pipeline.health.cross_sensor_checks import (
     HISTORY,
+    ArrivalBaseline,
     Found,
-    Usual,
     causes,
     crosstalk,
     polarity,
@@ -53,7 +53,7 @@ def measured(sound: Sound) -> list[Relations]:
 
 
 @cache
-def usual_here() -> Usual:
+def usual_here() -> ArrivalBaseline:
     return usual(window for seed in range(100, 110) for window in measured(passing(seed)))
 
 
@@ -175,7 +175,7 @@ def walk(seconds: int = 8, *, start_m: float = -6.0, speed: float = 1.4) -> Soun
     return np.linalg.norm(places[:, None] - PLACES_M, axis=2) / 340
 
 
-def ways() -> Usual:
+def ways() -> ArrivalBaseline:
     return usual(w for start in np.linspace(-12, -4, 9) for w in by_hand(walk(14, start_m=start)))
 
 

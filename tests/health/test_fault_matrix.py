@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.events import Block, FaultClosed, FaultOpened, RecordingStarted, TrustChanged
-from pipeline.health.baseline import Usual, learn_usual
+from pipeline.health.baseline import Baseline, learn_usual
 from pipeline.health.measures import Measures
-from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, Episode, Scene, Site, draw_scene
-from pipeline.stages import Chain, Inspection, Measuring
+from pipeline.simulation import FAULTS, HUMAN, HUMAN_WITH_ANIMAL, FaultEpisode, Scene, Site, draw_scene
+from pipeline.stages import Chain, Measure, PhysicalFaults
 
 BEGIN, END = 9, 21
 DETECT_SECONDS, RECOVER_SECONDS = 10, 30
@@ -55,13 +55,13 @@ def facts(samples: np.ndarray, stages: Chain, rate_hz: int) -> list[object]:
 
 
 @cache
-def usual(rate_hz: int) -> Usual | None:
+def usual(rate_hz: int) -> Baseline | None:
     """From other recordings of the place."""
     seconds: list[Measures] = []
     for number in range(50, 54):
         label = HUMAN if number % 2 else HUMAN_WITH_ANIMAL
         samples = draw_scene(site(rate_hz), number, label).recorded([]).samples
-        heard = facts(samples, Chain(Measuring(rate_hz)), rate_hz)
+        heard = facts(samples, Chain(Measure(rate_hz)), rate_hz)
         seconds += [fact for fact in heard if isinstance(fact, Measures)]
     return learn_usual(seconds)
 
@@ -71,15 +71,15 @@ def scene(rate_hz: int) -> Scene:
     return draw_scene(site(rate_hz), 1, HUMAN_WITH_ANIMAL)
 
 
-def examined(episodes: list[Episode], rate_hz: int) -> list[object]:
+def examined(episodes: list[FaultEpisode], rate_hz: int) -> list[object]:
     samples = scene(rate_hz).recorded(episodes).samples
-    return facts(samples, Chain(Measuring(rate_hz), Inspection(usual(rate_hz))), rate_hz)
+    return facts(samples, Chain(Measure(rate_hz), PhysicalFaults(usual(rate_hz))), rate_hz)
 
 
-def episodes_of(fault: str, sensor: int, severity: float) -> list[Episode]:
+def episodes_of(fault: str, sensor: int, severity: float) -> list[FaultEpisode]:
     partner, rate_hz = (sensor + 1) % 4, rate_of(fault)
-    one = Episode(sensor, BEGIN * rate_hz, END * rate_hz, fault, severity, partner, (1, sensor))
-    other = Episode(partner, BEGIN * rate_hz, END * rate_hz, fault, severity, sensor, (1, sensor))
+    one = FaultEpisode(sensor, BEGIN * rate_hz, END * rate_hz, fault, severity, partner, (1, sensor))
+    other = FaultEpisode(partner, BEGIN * rate_hz, END * rate_hz, fault, severity, sensor, (1, sensor))
     return [one, other] if fault == "swapped" else [one]
 
 

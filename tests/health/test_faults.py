@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.events import FaultClosed, FaultOpened
 from pipeline.core.sensor_state import Cause
-from pipeline.health.baseline import Usual
+from pipeline.health.baseline import Baseline
 from pipeline.health.checks import Check
 from pipeline.health.faults import EXPLAINS, Faults
 from pipeline.health.measures import nothing_measured
@@ -22,7 +22,7 @@ def watch(values, *, cause=Cause.SPIKES, **settings):
     faults, told = Faults([check], 2), []
     for k in range(len(values)):
         second = nothing_measured(k * RATE, (k + 1) * RATE, 2)
-        told += faults.update([second], Usual.nothing(2))
+        told += faults.update([second], Baseline.nothing(2))
     return told
 
 
@@ -61,7 +61,7 @@ def test_a_worse_fault_explains_a_lesser_one_also_for_a_while_after():
     ]
     faults, told = Faults(checks, 1), []
     for now in range(12):
-        told += faults.update([nothing_measured(now * RATE, (now + 1) * RATE, 1)], Usual.nothing(1))
+        told += faults.update([nothing_measured(now * RATE, (now + 1) * RATE, 1)], Baseline.nothing(1))
     spikes = [fact for fact in told if fact.cause is Cause.SPIKES]
     assert [(type(fact), fact.since // RATE) for fact in spikes] == [(FaultOpened, 6), (FaultClosed, 6)]
     assert spikes[-1].until == 7 * RATE  # seen until 9 s by a check that looks back for three

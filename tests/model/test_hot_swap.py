@@ -30,7 +30,7 @@ from pipeline.core.events import (
 )
 from pipeline.core.sensor_state import Cause, State
 from pipeline.model.build import whole_chain
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.model.shadow import Shadow
 from pipeline.simulation.options import site_of
@@ -78,7 +78,7 @@ def first(models) -> Model:
 
 
 def switching(models: dict[str, Model], model: Model | None, choices: Choices = CHOICES) -> Switching:
-    how = Hearing.of(model or next(iter(models.values())))
+    how = ArrayInput.of(model or next(iter(models.values())))
     return Switching(how, choices, model, load=models.__getitem__)
 
 

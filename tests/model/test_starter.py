@@ -19,7 +19,7 @@ from pipeline.core.events import (
     RecordingStarted,
 )
 from pipeline.model.build import whole_chain
-from pipeline.model.hot_swap import Hearing, Switching
+from pipeline.model.hot_swap import ArrayInput, Switching
 from pipeline.model.model import Model
 from pipeline.model.starter import STARTER, is_starter, starter_model
 from pipeline.simulation.day import Day, Site
@@ -59,7 +59,7 @@ def passages(facts) -> list[object]:
 
 
 def switching(model: Model) -> Switching:
-    return Switching(Hearing.of(model), CHOICES, model, load=lambda name: model)
+    return Switching(ArrayInput.of(model), CHOICES, model, load=lambda name: model)
 
 
 def test_it_fits_the_default_array_and_no_other(model):
@@ -139,7 +139,7 @@ def test_a_model_with_another_threshold_starts_another_audit(model, share):
     blocks.insert(71, ModelChanged(70 * RATE, other.name))
     audits = [
         fact
-        for fact in fed(Switching(Hearing.of(model), CHOICES, model, load=lambda name: other), blocks)
+        for fact in fed(Switching(ArrayInput.of(model), CHOICES, model, load=lambda name: other), blocks)
         if isinstance(fact, PresenceAudited)
     ]
     assert [one.threshold for one in audits] == expected

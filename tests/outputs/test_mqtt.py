@@ -11,20 +11,20 @@ import pytest
 
 from pipeline.core.errors import LinkError
 from pipeline.outputs import mqtt
-from pipeline.outputs.mqtt import Broker, MqttTarget, View
-from pipeline.storage.journal import Stored
-from pipeline.storage.outbox import Refused
+from pipeline.outputs.mqtt import MqttBroker, MqttTarget, View
+from pipeline.storage.journal import StoredEvent
+from pipeline.storage.outbox import EventRefused
 from tests.conftest import free_port, program
 from tests.outputs.broker import Mosquitto, Subscriber
 
 SECRET = "swordfish-and-more"
 
 
-def event(number: int, kind: str = "event_noticed") -> Stored:
-    return Stored(number, "a-run", None, None, "2026-01-01T00:00:00.000Z", kind, {"type": kind})
+def event(number: int, kind: str = "event_noticed") -> StoredEvent:
+    return StoredEvent(number, "a-run", None, None, "2026-01-01T00:00:00.000Z", kind, {"type": kind})
 
 
-def target(broker: Broker) -> MqttTarget:
+def target(broker: MqttBroker) -> MqttTarget:
     return MqttTarget(broker, name="field", n_sensors=1, stale_seconds=30)
 
 
@@ -46,13 +46,13 @@ def guarded(tmp_path):
 def test_a_password_comes_from_a_file_and_is_told_nobody(guarded, tmp_path):
     file = tmp_path / "password"
     with pytest.raises(LinkError, match=r"mqtt\.password_file = .* cannot be read: No such file"):
-        target(Broker(guarded.address, "gemmed", file)).connect()
+        target(MqttBroker(guarded.address, "gemmed", file)).connect()
     file.write_text(f"{SECRET}x\n")
     with pytest.raises(LinkError, match=r"does not let us in: Not authorized; check mqtt\.user") as error:
-        target(Broker(guarded.address, "gemmed", file)).connect()
+        target(MqttBroker(guarded.address, "gemmed", file)).connect()
     assert SECRET not in str(error.value)
     file.write_text(f"{SECRET}\n")
-    sender = target(Broker(guarded.address, "gemmed", file))
+    sender = target(MqttBroker(guarded.address, "gemmed", file))
     sender.connect()
     assert list(sender.send([event(1, "gap")])) == [1]
     sender.close()
@@ -62,11 +62,11 @@ def test_what_the_broker_does_not_take_is_not_taken_for_delivered(guarded, tmp_p
     """Older versions of the protocol acknowledge what nobody will ever see."""
     file = tmp_path / "password"
     file.write_text(SECRET)
-    sender = target(Broker(guarded.address, "gemmed", file))
+    sender = target(MqttBroker(guarded.address, "gemmed", file))
     sender.connect()
     sending = sender.send([event(1, "gap"), event(2), event(3, "gap")])
     assert next(sending) == 1
-    with pytest.raises(Refused, match=r"answers Not authorized to gemmed/field/event/event_noticed") as error:
+    with pytest.raises(EventRefused, match=r"answers Not authorized to gemmed/field/event/event_noticed") as error:
         next(sending)
     assert error.value.event == 2
     sender.close()
@@ -74,13 +74,13 @@ def test_what_the_broker_does_not_take_is_not_taken_for_delivered(guarded, tmp_p
 
 def test_what_is_too_long_for_the_broker_is_refused_after_all_before_it_have_arrived(tmp_path):
     """It would hang up each time it came."""
-    long = Stored(31, "a-run", None, None, "2026", "gap", {"type": "gap", "reason": "x" * 2000})
+    long = StoredEvent(31, "a-run", None, None, "2026", "gap", {"type": "gap", "reason": "x" * 2000})
     with Mosquitto(tmp_path / "broker", more="max_packet_size 1500\n") as broker:
-        sender = target(Broker(broker.address))
+        sender = target(MqttBroker(broker.address))
         sender.connect()
         sending = sender.send([*(event(number) for number in range(1, 31)), long, event(32)])
         assert [next(sending) for _ in range(30)] == list(range(1, 31))
-        with pytest.raises(Refused, match=r"takes no 20\d\d bytes") as error:
+        with pytest.raises(EventRefused, match=r"takes no 20\d\d bytes") as error:
             next(sending)
         assert (error.value.event, error.value.tries) == (31, 1)
         assert list(sender.send([event(32)])) == [32]
@@ -100,23 +100,23 @@ def test_encryption_with_a_certificate_that_is_known_and_with_one_that_is_not(tm
     with Mosquitto(tmp_path / "broker", more=f"certfile {certificate}\nkeyfile {key}\n") as broker:
         address = f"mqtts://127.0.0.1:{broker.port}"
         with Subscriber(broker.port, "gemmed/#", ca=certificate) as subscriber:
-            sender = target(Broker(address, ca_file=certificate))
+            sender = target(MqttBroker(address, ca_file=certificate))
             sender.connect()
             assert list(sender.send([event(number) for number in range(1, 100)])) == list(range(1, 100))
             sender.close()
             subscriber.until(lambda: len(subscriber.events()) == 99)
         with pytest.raises(LinkError, match="certificate verify failed"):
-            target(Broker(address)).connect()
+            target(MqttBroker(address)).connect()
         with pytest.raises(LinkError, match=r"mqtt\.ca_file = .* cannot be used"):
-            target(Broker(address, ca_file=tmp_path / "none.pem")).connect()
+            target(MqttBroker(address, ca_file=tmp_path / "none.pem")).connect()
 
 
 def test_a_broker_that_is_not_there_or_does_not_answer(monkeypatch):
     with pytest.raises(LinkError, match=r"cannot be reached: Connection refused; check mqtt\.address"):
-        target(Broker(f"mqtt://127.0.0.1:{free_port()}")).connect()
+        target(MqttBroker(f"mqtt://127.0.0.1:{free_port()}")).connect()
     monkeypatch.setattr(mqtt, "_ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(LinkError, match="does not answer"):
-        target(Broker(f"mqtt://127.0.0.1:{silent.getsockname()[1]}")).connect()
+        target(MqttBroker(f"mqtt://127.0.0.1:{silent.getsockname()[1]}")).connect()
 
 
 def test_numbers_are_told_now_and_then_and_words_at_once_and_an_old_view_means_offline(tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_numbers_are_told_now_and_then_and_words_at_once_and_an_old_view_means_o
         return View({"sensors": [{"sensor": 1, "state": state, "weight": weight}]}, None, at or time.monotonic())
 
     with Mosquitto(tmp_path / "broker") as broker, Subscriber(broker.port, "gemmed/#") as subscriber:
-        sender = target(Broker(broker.address))
+        sender = target(MqttBroker(broker.address))
         sender.connect()
         subscriber.told("gemmed/field/status", b"offline")
         for shown in (view(0.5), view(0.4), view(0.3, "bad"), view(0.2, "bad")):
@@ -143,4 +143,4 @@ def test_numbers_are_told_now_and_then_and_words_at_once_and_an_old_view_means_o
 def test_without_the_package_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     with pytest.raises(LinkError, match=r"pip install 'gemmed\[mqtt\]'"):
-        target(Broker("mqtt://127.0.0.1:1883")).connect()
+        target(MqttBroker("mqtt://127.0.0.1:1883")).connect()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.passages import PassageRow
-from pipeline.outputs.notification_rules import QuietHours, Refusal, Rules, day_before, summary_due
+from pipeline.outputs.notification_rules import QuietHours, Rules, Suppression, day_before, summary_due
 from tests.passages import facts, passage, rows
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -52,7 +52,7 @@ def test_quiet_hours_follow_the_local_clock_when_it_changes(day):
     while moment < end:
         refused = rules.refusal(row(moment), None)
         local = moment.astimezone(BERLIN).hour
-        assert (refused == Refusal.QUIET_HOURS) == (local >= 22 or local < 6), moment
+        assert (refused == Suppression.QUIET_HOURS) == (local >= 22 or local < 6), moment
         loud += timedelta() if refused else timedelta(minutes=15)
         moment += timedelta(minutes=15)
     assert loud == timedelta(hours=16)
@@ -72,13 +72,13 @@ def test_quiet_hours_follow_the_local_clock_when_it_changes(day):
 )
 def test_labels_choose_passages(labels, label, refused):
     found = Rules(labels=labels).refusal(row(AUTUMN, label), None)
-    assert found == (Refusal.LABEL if refused else None)
+    assert found == (Suppression.LABEL if refused else None)
 
 
 @pytest.mark.parametrize(("probability", "refused"), [(0.79, True), (0.8, False), (1.0, False), (None, True)])
 def test_a_passage_needs_the_least_probability(probability, refused):
     found = Rules(least_probability=0.8).refusal(row(AUTUMN, probability=probability), None)
-    assert found == (Refusal.PROBABILITY if refused else None)
+    assert found == (Suppression.PROBABILITY if refused else None)
 
 
 @given(st.lists(st.integers(0, 3600), min_size=1, max_size=30).map(sorted), st.integers(0, 900))

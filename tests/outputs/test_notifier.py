@@ -17,7 +17,7 @@ from pipeline.daemon.recorder import Recorder
 from pipeline.outputs.notification_rules import QuietHours, Rules
 from pipeline.outputs.notification_text import Wording
 from pipeline.outputs.notifier import Notifying
-from pipeline.storage.journal import Entry
+from pipeline.storage.journal import JournalEntry
 from tests.passages import RATE, facts, passage
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -170,7 +170,7 @@ def test_quiet_passages_are_counted_by_the_summary_of_the_morning_which_comes_on
         run.hear(*three())
         run.hear(*evening(passage("s", 5, 15), name="s", minute=180))
         fault = {"type": "state_changed", "sensor": 3, "to": "bad", "causes": ["silent"]}
-        run.recorder.journal.append([Entry("one", fault, "s", 0, EVENING + timedelta(hours=4))])
+        run.recorder.journal.append([JournalEntry("one", fault, "s", 0, EVENING + timedelta(hours=4))])
         run.wait_until(EVENING + timedelta(hours=10, minutes=59))
         assert len(run.notifications) == 3
         morning = RecordingStarted("m", RATE, ("1",), EVENING + timedelta(hours=11))

@@ -24,7 +24,7 @@ from pipeline.outputs.notification_text import Wording
 from pipeline.outputs.targets import TO_PEOPLE, TO_SERVICES
 from pipeline.reports.status import status
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.conftest import eventually
 from tests.daemon.live import WALKS, Running, children, settings
 from tests.forked import ROOT, Process, is_stopped
@@ -118,7 +118,7 @@ def journal(chosen):
 
 
 def tell(journal: Journal, events: int, kind: str = "gap") -> list[int]:
-    return journal.append([Entry("a-run", {"type": kind, "n": n}, "r", n) for n in range(events)])
+    return journal.append([JournalEntry("a-run", {"type": kind, "n": n}, "r", n) for n in range(events)])
 
 
 def first_occurrences(subscriber: Subscriber, last: int) -> list[int]:
@@ -215,7 +215,7 @@ def test_retained_topics_describe_the_present_and_then_that_nobody_knows_it(brok
 
 def test_decisions_go_out_on_request_only(broker, chosen, journal):
     decision = {"type": "decision", "label": "person", "probability": 0.875, "weights": [1.0] * 4, "p_own": [0.5] * 4}
-    journal.append([Entry("a-run", decision)])
+    journal.append([JournalEntry("a-run", decision)])
     asked = chosen.model_copy(update={"mqtt": chosen.mqtt.model_copy(update={"events": ("decision",)})})
     with Forwarding(asked), Subscriber(broker.port, "gemmed/field/#", "homeassistant/#") as subscriber:
         subscriber.until(lambda: len({topic for topic, *_ in subscriber.heard}) == 9)
@@ -226,7 +226,7 @@ def test_decisions_go_out_on_request_only(broker, chosen, journal):
         config = json.loads(told["homeassistant/device/gemmed_field/config"])
         _check_discovery(config, set(told))
         assert {"decision", "probability"} < config["components"].keys()
-        (last,) = journal.append([Entry("a-run", decision)])
+        (last,) = journal.append([JournalEntry("a-run", decision)])
         subscriber.until(has(subscriber, last))
 
 
@@ -237,7 +237,7 @@ def test_a_passage_is_one_message_at_its_start_at_each_change_and_at_its_end(bro
     notification = Wording(Rules(), str.title).passage(*rows(*facts("r", passage("r", 5, 13), started_at=begin)))
     with Forwarding(chosen), Subscriber(broker.port, "gemmed/field/#") as subscriber:
         subscriber.told("gemmed/field/status", b"online")
-        journal.append([Entry("a-run", body) for body in (*bodies, notification)])
+        journal.append([JournalEntry("a-run", body) for body in (*bodies, notification)])
         subscriber.until(lambda: bool(subscriber.payloads("gemmed/field/notification")))
         told = [json.loads(payload) for payload in subscriber.payloads("gemmed/field/passage")]
         assert [one["event"] for one in told] == ["start", "update", "end"]

@@ -16,7 +16,7 @@ from aiosmtpd.controller import Controller
 from pipeline.core.errors import LinkError, UsageError
 from pipeline.outputs.clip_links import Links
 from pipeline.outputs.services import MessageTarget, ServiceAddress, message_of, readable_by_others, service_addresses
-from pipeline.storage.journal import Entry, Journal, Stored
+from pipeline.storage.journal import Journal, JournalEntry, StoredEvent
 from pipeline.storage.outbox import Forwarder, Pauses, Position, Route
 from tests.conftest import TIMEOUT, free_port
 from tests.outputs.receiver import answer, serving
@@ -58,9 +58,9 @@ def mail(port: int) -> ServiceAddress:
     return address(f"mailto://127.0.0.1:{port}?from=gemmed@example.org&to=ada@example.org")
 
 
-def stored(number: int = 1, body: dict | None = None) -> Stored:
+def stored(number: int = 1, body: dict | None = None) -> StoredEvent:
     body = body or BODY
-    return Stored(number, "a-run", None, None, "2026-05-01T18:00:00.000Z", body["type"], body)
+    return StoredEvent(number, "a-run", None, None, "2026-05-01T18:00:00.000Z", body["type"], body)
 
 
 def text_of(message: email.message.EmailMessage) -> str:
@@ -215,7 +215,7 @@ def test_messages_wait_for_a_service_that_is_away_and_arrive_once_in_order(tmp_p
         thread = Thread(target=forwarder.run)
         thread.start()
         try:
-            journal.append([Entry("a-run", BODY | {"title": f"Number {number}"}) for number in range(3)])
+            journal.append([JournalEntry("a-run", BODY | {"title": f"Number {number}"}) for number in range(3)])
             server.until(lambda: len(server.asked) == 6)
         finally:
             forwarder.stop(seconds=TIMEOUT)

@@ -16,8 +16,8 @@ import pytest
 
 from pipeline.core.errors import LinkError
 from pipeline.outputs.webhook import Receiver, WebhookTarget
-from pipeline.storage.journal import Entry, Journal, Stored
-from pipeline.storage.outbox import Forwarder, Pauses, Position, Refused, Route
+from pipeline.storage.journal import Journal, JournalEntry, StoredEvent
+from pipeline.storage.outbox import EventRefused, Forwarder, Pauses, Position, Route
 from tests.outputs.receiver import TIMEOUT, Server, answer, hang, hang_up_after, reset, serving
 
 SECRET = "a secret of some length"
@@ -29,8 +29,8 @@ def server():
         yield server
 
 
-def event(number: int, kind: str = "event_noticed", **body: object) -> Stored:
-    return Stored(number, "a-run", None, None, "2026-01-01T00:00:00.000Z", kind, {"type": kind, **body})
+def event(number: int, kind: str = "event_noticed", **body: object) -> StoredEvent:
+    return StoredEvent(number, "a-run", None, None, "2026-01-01T00:00:00.000Z", kind, {"type": kind, **body})
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def test_what_is_a_matter_of_the_link(server, mood, words):
     timeout = 0.3 if mood is hang else TIMEOUT
     with connected(server, timeout=timeout) as target, pytest.raises(LinkError, match=words) as error:
         list(target.send([event(1)]))
-    assert not isinstance(error.value, Refused)
+    assert not isinstance(error.value, EventRefused)
     assert "hidden" not in str(error.value)
 
 
@@ -93,7 +93,7 @@ def test_what_is_refused(server, status, tries):
     with connected(server) as target:
         sending = target.send([event(1), event(2), event(3)])
         assert next(sending) == 1
-        with pytest.raises(Refused, match=f"answers {status}") as error:
+        with pytest.raises(EventRefused, match=f"answers {status}") as error:
             next(sending)
     assert (error.value.event, error.value.tries) == (2, tries)
 
@@ -111,7 +111,7 @@ def test_every_event_arrives_in_order_whatever_the_mood(server, tmp_path):
     """The same event is tried again until it is taken; one that is refused is skipped, and that is told."""
     with Journal(tmp_path / "journal.sqlite") as journal:
         Position(journal, "webhook")
-        ids = journal.append([Entry("a-run", {"type": "event_noticed"}) for _ in range(20)])
+        ids = journal.append([JournalEntry("a-run", {"type": "event_noticed"}) for _ in range(20)])
         ok = answer(200)
         server.moods = [ok, answer(500), ok, hang, reset, ok, *[answer(422)] * 3, answer(503, Retry_After="1")]
         route = Route("webhook", ("event_noticed",), 1000)

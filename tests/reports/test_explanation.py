@@ -23,14 +23,14 @@ from pipeline.reports.deciding_values import (
     reasons,
     sound_in_words,
 )
-from pipeline.reports.explanation import Explained, Place, explain
+from pipeline.reports.explanation import DecisionPlace, Explained, explain
 from pipeline.reports.explanation_figure import write_explanation_figure
 from pipeline.reports.rhythm import CLEAR, modulation, rhythm, rhythm_in_words
 from pipeline.runtime.process_pool import ThisProcess
 from pipeline.sources.files import find_recordings
 from pipeline.stages import Chain, Classification, Projection
 from pipeline.training.labels import read_labels
-from pipeline.training.offline import Plan, train
+from pipeline.training.offline import TrainingOptions, train
 from tests.arrays import ARRAY
 from tests.conftest import component
 from tests.forked import gemmed
@@ -113,7 +113,7 @@ def learned(model) -> Model:
 
 @pytest.fixture(scope="module")
 def explained(learned, unseen) -> Explained:
-    return explain(Place.of("r002@2"), find_recordings([unseen]), learned, Choices(), resample=False)
+    return explain(DecisionPlace.of("r002@2"), find_recordings([unseen]), learned, Choices(), resample=False)
 
 
 def log_odds_of(model: Model, views: Views) -> np.ndarray:
@@ -204,7 +204,7 @@ def failing(learned, tmp_path_factory):
     sound[:, 1] = 0
     sound[2 * rate_hz :, 2] = np.nan
     soundfile.write(directory / "failing.wav", sound, rate_hz, subtype="FLOAT")
-    return explain(Place.of("failing@3"), find_recordings([directory]), learned, Choices(), resample=False)
+    return explain(DecisionPlace.of("failing@3"), find_recordings([directory]), learned, Choices(), resample=False)
 
 
 def test_silent_and_absent_sensors_are_explained(failing, tmp_path):
@@ -223,7 +223,7 @@ def paper(tmp_path_factory):
     """A model without a summary."""
     console = component("rich.console").Console(quiet=True, markup=False, emoji=False)
     directory = tmp_path_factory.mktemp("paper") / "model"
-    plan, labels = Plan(features="paper", folds=0), read_labels(ARRAY / "labels.csv")
+    plan, labels = TrainingOptions(features="paper", folds=0), read_labels(ARRAY / "labels.csv")
     train(find_recordings([ARRAY]), labels, directory, plan, rate_hz=None, engine=ThisProcess(), console=console)
     return directory
 
@@ -260,4 +260,4 @@ def test_a_figure_needs_a_known_ending(model, unseen, tmp_path):
     assert done.returncode == 1
     assert "must be a file ending in .png, .pdf or .svg" in done.stderr
     with pytest.raises(UsageError, match="must name a decision"):
-        Place.of("r002")
+        DecisionPlace.of("r002")

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from pipeline.core.event_json import evidence_numbers
-from pipeline.simulation import HUMAN, Episode, Site, draw_scene
+from pipeline.simulation import HUMAN, FaultEpisode, Site, draw_scene
 from tests.forked import gemmed
 
 RATE = 4000
@@ -28,7 +28,7 @@ def recordings(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("recordings")
     for number, name in enumerate(["r0", *TRUTH]):
         sensor, fault = TRUTH.get(name, (0, ""))
-        episodes = [Episode(sensor, 8 * RATE, 16 * RATE, fault, 0.5, 0, (number,))] if fault else []
+        episodes = [FaultEpisode(sensor, 8 * RATE, 16 * RATE, fault, 0.5, 0, (number,))] if fault else []
         sound = draw_scene(SITE, number, HUMAN).recorded(episodes).samples
         soundfile.write(place / f"{name}.wav", sound.T, RATE, subtype="PCM_16")
     return place

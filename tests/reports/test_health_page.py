@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.sensor_state import Cause, Pattern, State
 from pipeline.health.checks import CHECKS
-from pipeline.reports.health import Episode, RecordingHealth, SensorHealth, Verdict
+from pipeline.reports.health import FaultOrEvent, HealthEpisode, RecordingHealth, SensorHealth
 from pipeline.reports.health_page.figure import COLUMNS, extremes, recording_figure, shown_seconds, state_spans, ticks
 from pipeline.reports.health_page.page import report_html
 from pipeline.reports.health_page.wording import clock, duration_words, evidence_words, honest_percent, moment
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>&\x00\x1b\u
 SILENCE = {"level_dbfs": None, "limit": -95.0}
 
 
-def sensor(number: int, seconds: int, *episodes: Episode, **changes: object) -> SensorHealth:
+def sensor(number: int, seconds: int, *episodes: HealthEpisode, **changes: object) -> SensorHealth:
     """A sensor that is well, but for what is given."""
     rng = np.random.default_rng(number)
     one = SensorHealth(
@@ -45,8 +45,8 @@ def recording(seconds: int = 60, n_sensors: int = 2, /, **changes: object) -> Re
     return RecordingHealth(**{"recording": "field", "seconds": float(seconds), "sensors": sensors, **changes})
 
 
-def silence(start: float, end: float) -> Episode:
-    return Episode(Cause.SILENT, start, end, SILENCE, start + 2)
+def silence(start: float, end: float) -> HealthEpisode:
+    return HealthEpisode(Cause.SILENT, start, end, SILENCE, start + 2)
 
 
 def drawing(one: RecordingHealth, **options: float) -> ElementTree.Element:
@@ -163,8 +163,8 @@ def test_hostile_names_stay_text():
     hostile = recording(
         recording=HOSTILE,
         started_at=HOSTILE,
-        sensors=[sensor(1, 60, Episode(Cause.FLAT, 1.0, 5.0, {HOSTILE: 1.0}, 3.0), name=HOSTILE)],
-        verdicts=[Verdict(3.0, Pattern.FAULT, (1,), {HOSTILE: None}, HOSTILE)],
+        sensors=[sensor(1, 60, HealthEpisode(Cause.FLAT, 1.0, 5.0, {HOSTILE: 1.0}, 3.0), name=HOSTILE)],
+        verdicts=[FaultOrEvent(3.0, Pattern.FAULT, (1,), {HOSTILE: None}, HOSTILE)],
         gaps=[(7.0, 8.0, HOSTILE)],
         troubles=[HOSTILE],
     )
@@ -175,7 +175,7 @@ def test_hostile_names_stay_text():
 def test_everything_that_was_found_is_told():
     one = recording(
         sensors=[sensor(1, 60), sensor(2, 60, silence(10, 25))],
-        verdicts=[Verdict(30.0, Pattern.DOUBTED_LABEL, (1, 2), {"segments": 4.0}, "nobody heard a cow")],
+        verdicts=[FaultOrEvent(30.0, Pattern.DOUBTED_LABEL, (1, 2), {"segments": 4.0}, "nobody heard a cow")],
         calibration=[
             {"sensor": 2, "seconds": 40.0, "lost": True, "nominal": 0.01, "realised": 0.05, "interval": [0.03, 0.08]}
         ],
@@ -297,14 +297,14 @@ def test_p_values_are_dots_and_alpha_is_a_line():
 
 def test_verdicts_are_letters_at_their_time():
     patterns = list(Pattern)
-    one = recording(100, 2, verdicts=[Verdict(10.0 + 20 * n, p, (1,), {}, "") for n, p in enumerate(patterns)])
+    one = recording(100, 2, verdicts=[FaultOrEvent(10.0 + 20 * n, p, (1,), {}, "") for n, p in enumerate(patterns)])
     marks = [text for text in drawing(one).iter(f"{SVG}text") if text.get("class") == "mark"]
     assert [text.get("x") for text in marks] == ["10%", "30%", "50%", "70%"]
     assert len({"".join(text.itertext())[-1] for text in marks}) == len(patterns)
 
 
 def test_every_cause_is_named_beside_its_bar():
-    episodes = [Episode(cause, float(n), n + 5.0, {}, n + 2.0) for n, cause in enumerate(Cause)]
+    episodes = [HealthEpisode(cause, float(n), n + 5.0, {}, n + 2.0) for n, cause in enumerate(Cause)]
     root = drawing(recording(sensors=[sensor(1, 60, *episodes, silence(50, 55))]))
     assert {f"{cause}" for cause in Cause} - {"silent"} <= set(texts(root))
     assert "silent, 2 times" in texts(root)

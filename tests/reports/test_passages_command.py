@@ -34,7 +34,7 @@ from pipeline.core.passages import PASSAGE_EVENTS, joined, passages_of
 from pipeline.daemon.recorder import Recorder
 from pipeline.reports.passage_tables import replay_table
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.audio import SoundStore, Spool
+from pipeline.storage.audio import AudioSpool, SoundStore
 from pipeline.storage.decision_file import totals
 from pipeline.storage.journal import Journal
 from pipeline.training.labels import NOBODY_WORDS, read_labels
@@ -112,7 +112,7 @@ def write_state(path: Path, told: list[object]) -> Path:
 
 def keep_sound(directory: StateDirectory, journal: Journal) -> None:
     store = SoundStore(directory.sound, journal)
-    spool = Spool(directory.sound, piece_seconds=10, finished=store.keep)
+    spool = AudioSpool(directory.sound, piece_seconds=10, finished=store.keep)
     for number in (1, 2):
         spool.begin(f"run-{number:04d}", RATE)
         spool.write(Block(0, sound(number), np.ones(3, bool)))

@@ -12,7 +12,7 @@ import soundfile
 from pipeline.config.schema import read_settings
 from pipeline.core.errors import NotFound
 from pipeline.model.model import Model
-from pipeline.reports.reference_audio import Reference, ReferenceSounds
+from pipeline.reports.reference_audio import ReferenceSegment, ReferenceSounds
 from pipeline.retraining.bootstrap import from_simulation
 from pipeline.sources.factory import simulated_site
 from pipeline.stages import Projection
@@ -41,13 +41,13 @@ def test_files_are_found_by_their_names(sounds, model):
     learned = Model.load(model)
     finder = sounds(f'[training]\nrecordings = "{ARRAY}"\nlabels = "{ARRAY / "labels.csv"}"\n')
     for index in range(0, len(learned.memory.start), 17):
-        reference = Reference(learned, index)
+        reference = ReferenceSegment(learned, index)
         expected, _ = soundfile.read(next(ARRAY.glob(f"{reference.recording}.*")), dtype="float32")
         assert finder.why_silent(reference) is None
         assert (finder.samples(reference) == expected[reference.start : reference.stop].T).all()
 
 
-def learned_from_simulation(learned: Model, finder: ReferenceSounds) -> Reference:
+def learned_from_simulation(learned: Model, finder: ReferenceSounds) -> ReferenceSegment:
     """As if the first segment of the model were one of a simulated site."""
     site = simulated_site(finder._settings)
     heard, _ = from_simulation(site, classes=learned.classes).hear("starter-002")
@@ -63,7 +63,7 @@ def learned_from_simulation(learned: Model, finder: ReferenceSounds) -> Referenc
         memory=replace(learned.memory, start=start),
         notes=notes,
     )
-    return Reference(model, index)
+    return ReferenceSegment(model, index)
 
 
 SITE = '[array]\nrate = "4 kHz"\n[source]\nkind = "simulated"\nseed = {}\n'
@@ -84,7 +84,7 @@ def test_another_site_is_not_taken_for_the_one_that_was_learned_from(sounds, mod
 
 
 def test_what_is_nowhere_is_said_so(sounds, model):
-    reference = Reference(Model.load(model), 0)
+    reference = ReferenceSegment(Model.load(model), 0)
     finder = sounds('[source]\nkind = "pcm"\n')
     with pytest.raises(NotFound, match="heard elsewhere"):
         finder.samples(reference)
@@ -92,7 +92,7 @@ def test_what_is_nowhere_is_said_so(sounds, model):
 
 def test_what_had_to_make_room_is_said_so(sounds, model):
     finder = sounds(SITE.format(3))
-    reference = Reference(Model.load(model), 0)
+    reference = ReferenceSegment(Model.load(model), 0)
     finder._journal.execute(
         "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES (?, 'r', 4000, 4, '{}', '')",
         (reference.recording,),

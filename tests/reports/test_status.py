@@ -12,7 +12,7 @@ from rich.console import Console
 from pipeline.daemon.readiness import NO_DECISIONS, NOTHING_HEARD, READY, STALLED, STOPPED
 from pipeline.reports.status import show_status, status
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.journal import Entry, Journal, utc
+from pipeline.storage.journal import Journal, JournalEntry, utc
 
 
 def told(state: StateDirectory, run: str, *bodies: dict) -> list[int]:
@@ -20,7 +20,7 @@ def told(state: StateDirectory, run: str, *bodies: dict) -> list[int]:
     with Journal(state.journal) as journal:
         beat = json.dumps({"run": run})
         journal.execute("INSERT OR REPLACE INTO heartbeat VALUES (1, '2026-05-01T10:00:00.000Z', ?)", (beat,))
-        return journal.append([Entry(run, body) for body in bodies])
+        return journal.append([JournalEntry(run, body) for body in bodies])
 
 
 def test_the_last_decision_is_one_of_the_run_and_has_its_own_id(tmp_path):
@@ -68,7 +68,7 @@ def running(state: StateDirectory, seconds_ago: float = 0.0, **changes: Any) -> 
         stored_at = utc(now - timedelta(seconds=seconds_ago))
         journal.execute("INSERT OR REPLACE INTO heartbeat VALUES (1, ?, ?)", (stored_at, json.dumps(body)))
         if not journal.rows("SELECT 1 FROM events WHERE type = 'run_started'"):
-            journal.append([Entry("one", {"type": "run_started"})])
+            journal.append([JournalEntry("one", {"type": "run_started"})])
     with state.locked():
         return status(state)
 
@@ -127,7 +127,7 @@ def test_a_daemon_that_has_just_started_is_not_judged_by_the_status_of_the_run_b
     state = StateDirectory(tmp_path)
     running(state, 4000.0)
     with Journal(state.journal) as journal:
-        journal.append([Entry("two", {"type": "run_started"})])
+        journal.append([JournalEntry("two", {"type": "run_started"})])
     with state.locked():
         found = status(state)
     assert found["code"] == READY

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.schema import FolderSource, PcmSource, Settings, Storage, read_settings
+from pipeline.config.schema import FolderSourceSettings, PcmSourceSettings, Settings, Storage, read_settings
 from pipeline.reports.redaction import Redactor
 from pipeline.reports.support_bundle import about, write_bundle
 
@@ -115,7 +115,7 @@ def test_every_bundle_tells_settings_versions_and_machine(tmp_path):
     """Settings as a file that can be read again, sizes as the machine has them."""
     (tmp_path / "state" / "sound").mkdir(parents=True)
     (tmp_path / "state" / "sound" / "a.flac").write_bytes(b"x" * 1000)
-    settings = Settings(source=PcmSource(), storage=Storage(directory=tmp_path / "state"))
+    settings = Settings(source=PcmSourceSettings(), storage=Storage(directory=tmp_path / "state"))
     out = tmp_path / "bundle.zip"
     write_bundle(out, about(settings), Redactor(home=Path("/nobody"), host="nowhere"))
     with zipfile.ZipFile(out) as packed:
@@ -129,7 +129,7 @@ def test_every_bundle_tells_settings_versions_and_machine(tmp_path):
 
 
 def test_by_default_this_machine_and_this_home_are_unnamed(tmp_path):
-    settings = Settings(source=FolderSource(path=Path.home() / "incoming"))
+    settings = Settings(source=FolderSourceSettings(path=Path.home() / "incoming"))
     redactor = Redactor()
     shown = tomllib.loads(redactor.redact(about(settings)["settings.toml"]))
     assert shown["source"]["path"] == "~/incoming"

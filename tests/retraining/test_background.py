@@ -9,14 +9,14 @@ from itertools import pairwise
 import pytest
 
 from pipeline.learners.array_presence import THRESHOLDS
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.retraining.background import is_presumed, presumed_background
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from pipeline.storage.presence_audit import audit_words, presence_audit
-from pipeline.training.labeled_spans import Passage, Stretch
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan
 
 RATE = 2000
-HEARING = Hearing.usual(RATE, 4)
+HEARING = ArrayInput.usual(RATE, 4)
 MINUTE = 60 * RATE
 
 
@@ -50,7 +50,7 @@ def passed(journal, start, stop):
     )
 
 
-def minutes_of(found: list[Passage]) -> list[int]:
+def minutes_of(found: list[LabeledPassage]) -> list[int]:
     return [one.start // MINUTE for one in found]
 
 
@@ -65,7 +65,7 @@ def test_minutes_near_passages_labels_and_holes_are_left_out(tmp_path):
     """A passage in the fourth minute, a label at the end of the eighth, a hole in the twelfth."""
     with journal_of(tmp_path, holes=(11 * 6 + 2,)) as journal:
         passed(journal, 3 * MINUTE + 10 * RATE, 3 * MINUTE + 20 * RATE)
-        labels = {"night": [Stretch(8 * MINUTE - 10 * RATE, 8 * MINUTE - RATE, "human")]}
+        labels = {"night": [LabeledSpan(8 * MINUTE - 10 * RATE, 8 * MINUTE - RATE, "human")]}
         found = presumed_background(journal, labels, HEARING)
     # What is nearer than 30 s to the passage at 190 s or to the label at 470 s is left out, in both directions.
     assert sorted({*range(20)} - {*minutes_of(found)}) == [2, 3, 7, 8, 11]
@@ -82,12 +82,12 @@ def test_at_most_an_hour_is_taken_evenly(tmp_path):
 
 def test_sound_of_another_array_is_none_of_it(tmp_path):
     with journal_of(tmp_path) as journal:
-        assert presumed_background(journal, {}, Hearing.usual(RATE, 3)) == []
-        assert presumed_background(journal, {}, Hearing.usual(4000, 4)) == []
+        assert presumed_background(journal, {}, ArrayInput.usual(RATE, 3)) == []
+        assert presumed_background(journal, {}, ArrayInput.usual(4000, 4)) == []
 
 
 def test_labels_given_by_people_are_not_presumed():
-    assert not is_presumed(Passage("night", (Stretch(0, 10, "nobody"),)))
+    assert not is_presumed(LabeledPassage("night", (LabeledSpan(0, 10, "nobody"),)))
 
 
 def audited(seconds, threshold, starts):
@@ -102,7 +102,7 @@ def audited(seconds, threshold, starts):
 def test_an_audit_adds_up_the_hours_since_the_threshold_changed(tmp_path):
     with journal_of(tmp_path, choices={"false_passages_per_day": 3.0}) as journal:
         bodies = [audited(3600, 1.0, [99]), audited(3600, 2.0, [5, 3, 1]), audited(1800, 2.0, [4, 2])]
-        journal.append([Entry("run", body) for body in bodies])
+        journal.append([JournalEntry("run", body) for body in bodies])
         found = presence_audit(journal)
     assert found["configured_per_day"] == 3.0
     assert found["threshold"] == 2.0

@@ -22,7 +22,7 @@ from pipeline.reports.evaluation_figure import write_evaluation_figure
 from pipeline.retraining.example_store import ExampleStore
 from pipeline.retraining.job import Job
 from pipeline.retraining.registry import Registry
-from pipeline.retraining.worker import Outcome, run
+from pipeline.retraining.worker import TrainingOutcome, run
 from pipeline.sources.files import find_recordings
 from pipeline.storage.journal import Journal
 from pipeline.training.cross_validation import folds_of
@@ -286,14 +286,14 @@ def test_a_daemon_begins_and_learns_with_three_classes(heard, tmp_path):
     """The starter tells them apart; what it learned from stays, nobody apart; without new labels nothing is new."""
     state = tmp_path / "state"
     job = Job(recordings=(heard,), labels=heard / "labels.csv", folds=3, components=20)
-    assert run(state, job, starter=True) is Outcome.PASSED
+    assert run(state, job, starter=True) is TrainingOutcome.PASSED
     with Journal(state / "journal.sqlite") as journal:
         champion = Registry(state / "models", journal).load_champion()
     assert champion.classes == CLASSES[:3]
     examples = ExampleStore(state / "examples", most_segments=3000, trouble=pytest.fail).load(champion.classes)
     assert set(examples.walkers().label) == {0, 1, 2}
     assert {examples.recordings[place].name for place in examples.nobody().recording} == {"n0@0", "n1@0"}
-    assert run(state, job) is Outcome.NOTHING
+    assert run(state, job) is TrainingOutcome.NOTHING
 
 
 def test_folds_hold_all_classes_and_leave_recordings_of_nobody_out():

@@ -13,7 +13,7 @@ from pipeline.core.errors import SourceError, UsageError
 from pipeline.core.events import Span, Views
 from pipeline.retraining.example_store import ExampleStore, balanced
 from pipeline.training.examples import NOBODY
-from pipeline.training.labeled_spans import Passage, Stretch
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan
 
 SEGMENT, STRIDE = 100, 50
 CLASSES = ("human", "human_animal")
@@ -27,15 +27,15 @@ def views(start: int) -> Views:
     return Views(span, span, summary, timing, everyone, everyone)
 
 
-def hear(passage: Passage) -> list[Views]:
+def hear(passage: LabeledPassage) -> list[Views]:
     return [views(start) for start in range(passage.start, passage.stop - SEGMENT + 1, STRIDE)]
 
 
-def passage(start: int, stop: int, label: str = "human", recording: str = "night") -> Passage:
-    return Passage(recording, (Stretch(start, stop, label),))
+def passage(start: int, stop: int, label: str = "human", recording: str = "night") -> LabeledPassage:
+    return LabeledPassage(recording, (LabeledSpan(start, stop, label),))
 
 
-def deaf(passage: Passage) -> list[Views]:
+def deaf(passage: LabeledPassage) -> list[Views]:
     raise SourceError("the sound is gone")
 
 
@@ -69,7 +69,7 @@ def test_thinning_takes_from_the_largest(given_counts, most):
 def test_what_is_labelled_is_learned_from(tmp_path):
     """Segments inside their labels, and none across two of them."""
     examples = store(tmp_path)
-    two = Passage("night", (Stretch(0, 230, "human"), Stretch(230, 400, "human_animal")))
+    two = LabeledPassage("night", (LabeledSpan(0, 230, "human"), LabeledSpan(230, 400, "human_animal")))
     assert examples.update([two], hear, segment=SEGMENT, labelled={"night"}) == 1
     loaded = examples.load(CLASSES)
     assert loaded.start.tolist() == [0, 50, 100, 250, 300]

@@ -13,20 +13,20 @@ import pytest
 
 from pipeline.core.events import Block, RecordingStarted, Views
 from pipeline.model.build import listening
-from pipeline.model.hot_swap import Hearing
+from pipeline.model.hot_swap import ArrayInput
 from pipeline.model.model import Model
 from pipeline.retraining.gate import Gate, scores
 from pipeline.runtime.process_pool import ThisProcess
 from pipeline.simulation.scene import HUMAN, HUMAN_WITH_ANIMAL, Site, draw_scene
 from pipeline.stages import Chain
-from pipeline.training.cross_validation import Learning, judge, judge_honestly, learn_validated
+from pipeline.training.cross_validation import LearningPlan, judge, judge_honestly, learn_validated
 from pipeline.training.examples import Examples, RecordingNote, views_of
 
 RATE = 4000
 SITE = Site(seed=3, rate_hz=RATE, duration_seconds=4.5)
 CLASSES = (HUMAN, HUMAN_WITH_ANIMAL)
-HEARING = Hearing.usual(RATE, 4)
-LEARNING = Learning(HEARING.grid, HEARING.settings, seed=0, components=12, folds=2)
+HEARING = ArrayInput.usual(RATE, 4)
+LEARNING = LearningPlan(HEARING.grid, HEARING.settings, seed=0, components=12, folds=2)
 GIVEN, NEW, TEST = range(16), range(100, 124), range(200, 230)
 BAD = range(104, 114)
 """Of those that are new, 42 %, as many of either class."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pipeline.retraining.history import DURATION_EDGES, Rounds
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -19,7 +19,7 @@ def journal(tmp_path):
 
 
 def tell(journal: Journal, kind: str, after_seconds: float, **details: object) -> None:
-    journal.append([Entry("r", {"type": kind, **details}, time=BEGAN + timedelta(seconds=after_seconds))])
+    journal.append([JournalEntry("r", {"type": kind, **details}, time=BEGAN + timedelta(seconds=after_seconds))])
 
 
 def test_every_round_that_ended_is_counted_once_by_what_came_of_it(journal):

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.config.schema import Settings
 from pipeline.core.events import Notice, NoticeKind
 from pipeline.retraining import controller as learning
-from pipeline.retraining.controller import Learning, Swap
+from pipeline.retraining.controller import LearningThread, Swap
 from pipeline.retraining.registry import Registry
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
@@ -29,7 +29,7 @@ def settings(directory: Path) -> Settings:
     })  # fmt: skip
 
 
-def word(beside: Learning, wanted: Callable[[object], bool]) -> Any:
+def word(beside: LearningThread, wanted: Callable[[object], bool]) -> Any:
     def found() -> object:
         give_time_to_learning(os.getpid())
         said = beside.word()
@@ -48,7 +48,7 @@ def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatc
     state = StateDirectory(tmp_path / "state")
     state.create()
     Journal(state.journal).close()
-    beside = Learning(state, settings(state.path), run="a run")
+    beside = LearningThread(state, settings(state.path), run="a run")
     try:
         assert beside.first_model() is None
         process = eventually(lambda: beside._retraining._process, "something is started")
@@ -70,7 +70,7 @@ def test_nothing_is_started_after_the_daemon_stopped(tmp_path):
     state = StateDirectory(tmp_path / "state")
     state.create()
     with Journal(state.journal) as journal:
-        retraining = learning.Retraining(state, "a run")
+        retraining = learning.RetrainingProcess(state, "a run")
         retraining.stop()
         assert not list(retraining.look(journal, Registry(state.models, journal, run="a run"), settings(state.path)))
     assert (state.path / "retraining.json").exists(), "it was about to start"
@@ -91,7 +91,7 @@ def test_a_bad_label_file_does_not_end_learning(tmp_path):
                 "training": chosen.training.model_copy(update={"enabled": False}),
             }
         )
-        beside = Learning(state, chosen, run="a run")
+        beside = LearningThread(state, chosen, run="a run")
         file.write_text("recording,start_seconds,end_seconds,label\nr,1")
         try:
             beside.first_model()

@@ -15,7 +15,7 @@ from pipeline.cli.commands.models import diff_models, list_models, promote_model
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.model.model import Model, Refusal
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.storage.journal import Journal
 
 
@@ -35,14 +35,14 @@ def add(registry, model):
     """Models that differ in their seed."""
     loaded = Model.load(model)
 
-    def added(seed: int, status: Status = Status.CHALLENGER, **facts):
+    def added(seed: int, status: ModelStatus = ModelStatus.CHALLENGER, **facts):
         other = replace(loaded, notes=loaded.notes | {"seed": seed})
-        return registry.add(other, origin=Origin.RETRAINED, status=status, why="a test", facts=facts)
+        return registry.add(other, origin=ModelOrigin.RETRAINED, status=status, why="a test", facts=facts)
 
     return added
 
 
-def statuses(registry: Registry) -> dict[str, Status]:
+def statuses(registry: Registry) -> dict[str, ModelStatus]:
     return {one.name: one.status for one in registry.all()}
 
 
@@ -56,7 +56,7 @@ def test_a_model_is_named_by_its_content_and_added_once(registry, add):
     assert registry.load(first.name).name == first.name
     assert registry.load(first.name).identity == first.identity
     registry.promote(first.name, who="me", why="it is the first")
-    assert add(1, Status.REFUSED).status is Status.CHAMPION
+    assert add(1, ModelStatus.REFUSED).status is ModelStatus.CHAMPION
     assert [path.name for path in registry.directory.iterdir()] == [first.name]
 
 
@@ -66,7 +66,7 @@ def test_there_is_one_champion(registry, add, journal):
     assert registry.champion() is None
     registry.promote(a.name, who="me", why="why not")
     registry.promote(b.name, who="gemmed", why="it passed")
-    assert statuses(registry) == {a.name: Status.RETIRED, b.name: Status.CHAMPION}
+    assert statuses(registry) == {a.name: ModelStatus.RETIRED, b.name: ModelStatus.CHAMPION}
     assert told(journal) == [("model_promoted", a.name), ("model_promoted", b.name)]
     assert registry.champion().why == "gemmed: it passed"
     with pytest.raises(UsageError, match="is the champion already"):
@@ -92,7 +92,11 @@ def test_rollback_goes_back_step_by_step(registry, add, journal):
         registry.promote(one.name, who="me", why="")
     assert registry.rollback(who="me", why="noise").name == b.name
     assert registry.rollback(who="me", why="noise").name == a.name
-    assert statuses(registry) == {a.name: Status.CHAMPION, b.name: Status.RETIRED, c.name: Status.RETIRED}
+    assert statuses(registry) == {
+        a.name: ModelStatus.CHAMPION,
+        b.name: ModelStatus.RETIRED,
+        c.name: ModelStatus.RETIRED,
+    }
     assert told(journal)[-1] == ("model_rolled_back", a.name)
     with pytest.raises(UsageError, match=f"no champion came before {a.name}"):
         registry.rollback(who="me", why="more")
@@ -104,7 +108,7 @@ def test_a_model_that_was_rolled_back_does_not_come_back_by_itself(registry, add
     registry.promote(a.name, who="me", why="")
     registry.promote(b.name, who="gemmed", why="it passed")
     registry.rollback(who="me", why="it was wrong")
-    assert add(2).status is Status.RETIRED
+    assert add(2).status is ModelStatus.RETIRED
     assert registry.challenger() is None
 
 
@@ -117,7 +121,7 @@ def test_a_damaged_champion_gives_way_to_the_one_before(registry, add, journal):
     loaded = registry.load_champion()
     assert loaded is not None
     assert loaded.name == a.name
-    assert statuses(registry) == {a.name: Status.CHAMPION, b.name: Status.UNUSABLE}
+    assert statuses(registry) == {a.name: ModelStatus.CHAMPION, b.name: ModelStatus.UNUSABLE}
     (event,) = journal.events(types=["model_unusable"])
     assert (event.body["model"], event.body["instead"]) == (b.name, a.name)
     assert "SHA-256 differs" in event.body["why"]
@@ -132,7 +136,7 @@ def test_a_damaged_model_that_is_learned_again_is_whole_again(registry, add):
     registry.promote(a.name, who="me", why="")
     (registry.path(a.name) / "arrays.npz").write_bytes(b"damaged")
     assert registry.load_champion() is None
-    assert add(1).status is Status.CHALLENGER
+    assert add(1).status is ModelStatus.CHALLENGER
     assert registry.load(a.name).identity == a.identity
 
 
@@ -159,7 +163,7 @@ def test_what_training_refused_is_stored_by_place(registry, add, journal):
 
 def test_old_models_go_but_never_who_decides_did_before_or_may_next(registry, add):
     """Their rows stay, and say what they were."""
-    models = [add(seed, Status.REFUSED) for seed in range(6)]
+    models = [add(seed, ModelStatus.REFUSED) for seed in range(6)]
     registry.promote(models[0].name, who="me", why="")
     registry.promote(models[1].name, who="me", why="")
     challenger = add(9)
@@ -182,10 +186,10 @@ def test_a_refused_challenger_is_told_with_its_reasons(registry, add, journal):
     """Such as after a shadow run."""
     one = add(1)
     registry.refuse(one.name, why="it refuses sensor 2", facts={"shadow": {"passed": False}})
-    assert registry.named(one.name).status is Status.REFUSED
+    assert registry.named(one.name).status is ModelStatus.REFUSED
     assert registry.named(one.name).facts["shadow"] == {"passed": False}
     assert told(journal) == [("challenger_refused", one.name)]
-    assert add(2, Status.REFUSED).status is Status.REFUSED
+    assert add(2, ModelStatus.REFUSED).status is ModelStatus.REFUSED
     assert told(journal)[1][0] == "challenger_refused"
 
 
@@ -220,7 +224,7 @@ def shown(command, *arguments, **options) -> str:
 def test_models_as_a_user_sees_them(registry, add, tmp_path):
     """Listed, shown, compared, promoted and rolled back."""
     assert "no model yet" in shown(list_models, tmp_path)
-    a, b = add(1), add(2, Status.REFUSED, gate=VERDICT)
+    a, b = add(1), add(2, ModelStatus.REFUSED, gate=VERDICT)
     shown(promote_model, tmp_path, a.name, who="me", why="the first")
     listed = shown(list_models, tmp_path)
     assert a.name in listed

@@ -18,11 +18,11 @@ from pipeline.core.events import Block, Decision, RecordingStarted, Role
 from pipeline.model.build import whole_chain
 from pipeline.model.model import Model, Refusal
 from pipeline.model.starter import STARTER
-from pipeline.retraining.registry import Origin, Registry, Status
-from pipeline.retraining.worker import Job, Outcome, run
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
+from pipeline.retraining.worker import Job, TrainingOutcome, run
 from pipeline.simulation.options import site_of
 from pipeline.simulation.scene import record
-from pipeline.storage.audio import SoundStore, Spool
+from pipeline.storage.audio import AudioSpool, SoundStore
 from pipeline.storage.journal import Journal
 from tests.arrays import ARRAY
 from tests.forked import Process
@@ -52,7 +52,7 @@ def hear(state: Path, recording: str, scenes: list[np.ndarray], rate_hz: int = R
             "VALUES (?, 'a run', ?, 4, '2026-01-01', '{}')",
             (recording, rate_hz),
         )
-        spool = Spool(state / "sound", piece_seconds=10.0, finished=SoundStore(state / "sound", journal).keep)
+        spool = AudioSpool(state / "sound", piece_seconds=10.0, finished=SoundStore(state / "sound", journal).keep)
         spool.begin(recording, rate_hz)
         for scene in scenes:
             spool.write(Block(position, scene, np.ones(4, np.bool_)))
@@ -87,7 +87,7 @@ def begun(tmp_path_factory) -> Path:
     """A state directory with a starter, and six passages of either class in its stream that nobody has labelled."""
     state = tmp_path_factory.mktemp("state") / "begun"
     job = Job(**CHOSEN, simulated=SITE | {"recordings": 10})
-    assert run(state, job, starter=True) is Outcome.PASSED
+    assert run(state, job, starter=True) is TrainingOutcome.PASSED
     labels = ["human", "human_animal"] * 5
     places = hear(state, "night", scenes(range(10), labels))
     (state / "places.json").write_text(json.dumps([places, labels]))
@@ -110,7 +110,7 @@ def test_a_starter_is_champion_and_leaves_its_examples(begun):
     with Journal(begun / "journal.sqlite") as journal:
         champion = Registry(begun / "models", journal).champion()
     assert champion is not None
-    assert champion.origin is Origin.STARTER
+    assert champion.origin is ModelOrigin.STARTER
     assert champion.facts["classes"] == ["human", "human_animal"]
     assert champion.facts["passages"] == 10
     assert kinds(begun) == ["retraining_started", "model_promoted", "retraining_finished"]
@@ -119,7 +119,7 @@ def test_a_starter_is_champion_and_leaves_its_examples(begun):
 
 def test_without_labels_there_is_nothing_new(state):
     """The references alone give the starter again, which decides already."""
-    assert run(state, Job(**CHOSEN)) is Outcome.NOTHING
+    assert run(state, Job(**CHOSEN)) is TrainingOutcome.NOTHING
     assert kinds(state)[-1] == "retraining_finished"
 
 
@@ -127,7 +127,7 @@ def test_labels_of_no_class_of_the_model_are_named(state):
     """They change nothing, and whoever gave them must know."""
     places, _ = told(state)
     label(state, "night", places[:2], ["vehicle", "vehicle"])
-    assert run(state, Job(**CHOSEN)) is Outcome.NOTHING
+    assert run(state, Job(**CHOSEN)) is TrainingOutcome.NOTHING
     with Journal(state / "journal.sqlite") as journal:
         *_, last = journal.events(types=["retraining_finished"])
     assert "which is champion; labeled passages that it does not learn from: vehicle 2; label 5" in last.body["why"]
@@ -149,14 +149,14 @@ def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
     """A model that decides nothing and screens; it is champion, for nothing is there that it could be worse than."""
     labels = ["human", "human_animal"] * 4
     places = hear(tmp_path, "day", scenes(range(8), labels))
-    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=1000.0)) is Outcome.NOTHING
-    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=40.0)) is Outcome.PASSED
+    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=1000.0)) is TrainingOutcome.NOTHING
+    assert run(tmp_path, Job(**CHOSEN, unlabelled_seconds=40.0)) is TrainingOutcome.PASSED
     assert kinds(tmp_path)[-2:] == ["model_promoted", "retraining_finished"]
     with Journal(tmp_path / "journal.sqlite") as journal:
         registry = Registry(tmp_path / "models", journal)
         champion, model = registry.champion(), registry.load_champion()
     assert champion is not None
-    assert champion.origin is Origin.UNLABELLED
+    assert champion.origin is ModelOrigin.UNLABELLED
     assert model is not None
     assert model.usual is not None
     for decision in decided(model, *scenes([77], ["human"])):
@@ -164,7 +164,7 @@ def test_without_model_and_labels_sensors_are_judged_all_the_same(tmp_path):
         assert set(decision.roles) == {Role.UNTRAINED}
         assert np.isfinite(decision.verdicts.screened.p_values).all()
     label(tmp_path, "day", places[:3], labels[:3])
-    assert run(tmp_path, Job(**CHOSEN)) is Outcome.NOTHING
+    assert run(tmp_path, Job(**CHOSEN)) is TrainingOutcome.NOTHING
     with Journal(tmp_path / "journal.sqlite") as journal:
         *_, last = journal.events()
     assert last.body["why"] == (
@@ -218,11 +218,14 @@ def test_labels_become_a_challenger_whatever_was_killed_before(state):
         model = registry.load(newest.name)
         refusals = journal.rows("SELECT * FROM refusals WHERE model = ?", (newest.name,))
     assert kinds(state).count("retraining_started") == 3
-    assert newest.origin is Origin.RETRAINED
-    assert (outcome, newest.status) in [(Outcome.PASSED, Status.CHALLENGER), (Outcome.REFUSED, Status.REFUSED)]
+    assert newest.origin is ModelOrigin.RETRAINED
+    assert (outcome, newest.status) in [
+        (TrainingOutcome.PASSED, ModelStatus.CHALLENGER),
+        (TrainingOutcome.REFUSED, ModelStatus.REFUSED),
+    ]
     assert newest.facts["passages"] == newest.facts["gate"]["compared"]["passages"] == 20
     assert newest.facts["gate"]["compared_on_new"]["passages"] == 10
-    assert newest.facts["gate"]["passed"] is (outcome is Outcome.PASSED)
+    assert newest.facts["gate"]["passed"] is (outcome is TrainingOutcome.PASSED)
     assert {note["recording"] for note in model.notes["recordings"]} >= {f"night@{start}" for start, _ in places}
     refused = (model.memory.refusal != Refusal.NONE) & (model.memory.refusal != Refusal.ABSENT)
     assert len(refusals) == refused.sum()
@@ -271,14 +274,14 @@ def test_a_starter_from_recordings(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Registry, "promote", seen)
     job = Job(**CHOSEN, recordings=(ARRAY,), labels=ARRAY / "labels.csv")
-    assert run(tmp_path, job, starter=True) is Outcome.PASSED
+    assert run(tmp_path, job, starter=True) is TrainingOutcome.PASSED
     with Journal(tmp_path / "journal.sqlite") as journal:
         model = Registry(tmp_path / "models", journal).load_champion()
     assert model is not None
     assert [note["recording"] for note in model.notes["recordings"]] == [f"r00{n}@0" for n in range(1, 9)]
     assert model.usual is not None
     assert challengers == [None]
-    assert run(tmp_path, job, starter=True) is Outcome.NOTHING
+    assert run(tmp_path, job, starter=True) is TrainingOutcome.NOTHING
 
 
 def test_own_labels_of_other_classes_replace_the_packaged_model(tmp_path):
@@ -286,17 +289,19 @@ def test_own_labels_of_other_classes_replace_the_packaged_model(tmp_path):
     with Journal(tmp_path / "journal.sqlite") as journal:
         registry = Registry(tmp_path / "models", journal)
         packaged = Model.load(STARTER)
-        added = registry.add(packaged, origin=Origin.STARTER, status=Status.RETIRED, why="packaged", told=None)
+        added = registry.add(
+            packaged, origin=ModelOrigin.STARTER, status=ModelStatus.RETIRED, why="packaged", told=None
+        )
         registry.promote(added.name, who="gemmed", why="packaged")
     rate_hz, labels = packaged.grid.rate_hz, ["human", "human_animal"] * 8
     places = hear(tmp_path, "night", scenes(range(16), labels, rate_hz=rate_hz), rate_hz)
     label(tmp_path, "night", places[:6], labels[:6])
-    assert run(tmp_path, Job(**CHOSEN)) is Outcome.NOTHING
+    assert run(tmp_path, Job(**CHOSEN)) is TrainingOutcome.NOTHING
     with Journal(tmp_path / "journal.sqlite") as journal:
         *_, finished = journal.events(types=["retraining_finished"])
     assert "human 3, human_animal 3; label 5 of each of at least two classes" in finished.body["why"]
     label(tmp_path, "night", places[6:], labels[6:])
-    assert run(tmp_path, Job(**CHOSEN)) is Outcome.PASSED
+    assert run(tmp_path, Job(**CHOSEN)) is TrainingOutcome.PASSED
     with Journal(tmp_path / "journal.sqlite") as journal:
         challenger = Registry(tmp_path / "models", journal).challenger()
     assert challenger is not None

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config.schema import Settings, Storage, Token, Web
 from pipeline.runtime import child_process as companion_module
-from pipeline.runtime.child_process import Companion
+from pipeline.runtime.child_process import ChildProcess
 from tests.conftest import TIMEOUT, eventually
 
 # Writes what it is told, a line each, and its own number; ends as it is told to.
@@ -38,7 +38,7 @@ def companion(tmp_path, monkeypatch):
     token = Token(name="anna", hash="sha256:" + "0" * 64)
     settings = Settings(storage=Storage(directory=tmp_path), web=Web(address="127.0.0.1:9999", tokens=(token,)))
     monkeypatch.setattr(companion_module, "_STOP_SECONDS", TIMEOUT)
-    made = Companion("listener_of_tests", settings, "run-1")
+    made = ChildProcess("listener_of_tests", settings, "run-1")
     yield made
     made.stop()
 
@@ -49,7 +49,7 @@ def written(directory: Path) -> list:
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
-def told(directory: Path, companion: Companion, wanted, snapshot: dict | None = None) -> list:
+def told(directory: Path, companion: ChildProcess, wanted, snapshot: dict | None = None) -> list:
     """Tell it something until it has written what is wanted."""
 
     def answered() -> list | None:
@@ -117,9 +117,10 @@ def test_it_is_gone_when_its_daemon_was_killed(tmp_path, companion):
     """However the daemon ends: here a process that has one companion, and is killed."""
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from pipeline.runtime.child_process import Companion\n"
+        "from pipeline.runtime.child_process import ChildProcess\n"
         "from pipeline.config.schema import Settings, Storage\n"
-        f"one = Companion('listener_of_tests', Settings(storage=Storage(directory=Path({str(tmp_path)!r}))), 'run-2')\n"
+        f"settings = Settings(storage=Storage(directory=Path({str(tmp_path)!r})))\n"
+        "one = ChildProcess('listener_of_tests', settings, 'run-2')\n"
         "while True:\n    one.tell(b'{}'); time.sleep(0.02)\n"
     )
     daemon = subprocess.Popen([sys.executable, "-c", script])

@@ -11,7 +11,7 @@ from scipy.signal import butter, sosfiltfilt
 from scipy.stats import chisquare, kstest
 
 from pipeline.config.schema import Settings
-from pipeline.config.schema import SimulatedSource as SourceSettings
+from pipeline.config.schema import SimulatedSourceSettings as SourceSettings
 from pipeline.core.errors import UsageError
 from pipeline.core.events import Block, RecordingStarted
 from pipeline.simulation import CLASSES, NOBODY, Day, FaultPlan, Site, record

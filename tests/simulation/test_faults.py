@@ -13,9 +13,9 @@ from pipeline.core.errors import UsageError
 from pipeline.simulation.faults import (
     FAULTS,
     LSB,
-    Episode,
+    FaultContext,
+    FaultEpisode,
     FaultPlan,
-    Moment,
     afflict,
     bursts,
     draw_episodes,
@@ -25,13 +25,13 @@ from pipeline.simulation.faults import (
 RATE = 8000
 
 
-def moment(severity: float = 0.5, seconds: float = 4.0, seed: int = 0) -> Moment:
+def moment(severity: float = 0.5, seconds: float = 4.0, seed: int = 0) -> FaultContext:
     rng = np.random.default_rng(seed)
     own, partner, elsewhere = 0.02 * rng.standard_normal((3, round(seconds * RATE)))
-    return Moment(own, partner, elsewhere, RATE, severity, np.random.default_rng(seed + 1))
+    return FaultContext(own, partner, elsewhere, RATE, severity, np.random.default_rng(seed + 1))
 
 
-def made(name: str, severity: float = 0.5) -> tuple[np.ndarray, Moment]:
+def made(name: str, severity: float = 0.5) -> tuple[np.ndarray, FaultContext]:
     given_to = moment(severity)
     return FAULTS[name](given_to), given_to
 
@@ -106,7 +106,7 @@ def test_a_fast_clock_falls_behind():
     """A sine heard through it has a pitch lower by the error of the clock, two percent at worst."""
     t = np.arange(RATE * 4) / RATE
     tone = np.sin(2 * np.pi * 400 * t)
-    found = FAULTS["clock_drift"](Moment(tone, tone, tone, RATE, 1.0, np.random.default_rng(0)))
+    found = FAULTS["clock_drift"](FaultContext(tone, tone, tone, RATE, 1.0, np.random.default_rng(0)))
     np.testing.assert_allclose(found[10:-10], np.sin(2 * np.pi * 400 * 0.98 * t)[10:-10], atol=0.01)
 
 
@@ -131,7 +131,7 @@ def test_a_chain_begins_in_its_stationary_state():
     assert bad == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 2000))
 
 
-def episodes(seed: int, kinds: tuple[str, ...] = tuple(FAULTS), shares=(0.3,) * 4) -> list[Episode]:
+def episodes(seed: int, kinds: tuple[str, ...] = tuple(FAULTS), shares=(0.3,) * 4) -> list[FaultEpisode]:
     plan = FaultPlan(kinds, shares, 3.0)
     return draw_episodes(plan, np.random.default_rng(seed), length=20 * RATE, rate_hz=RATE, seed=(seed,))
 
@@ -167,7 +167,7 @@ def test_afflicted_sound_differs_only_where_the_truth_says_so():
 def test_swapped_sensors_carry_each_others_sound():
     """Both directions."""
     sound = np.random.default_rng(0).standard_normal((3, 1000))
-    pair = [Episode(0, 100, 300, "swapped", 0.5, 2, (0,)), Episode(2, 100, 300, "swapped", 0.5, 0, (0,))]
+    pair = [FaultEpisode(0, 100, 300, "swapped", 0.5, 2, (0,)), FaultEpisode(2, 100, 300, "swapped", 0.5, 0, (0,))]
     faulty = afflict(sound, pair, lambda: sound, RATE)
     assert (faulty[0, 100:300] == sound[2, 100:300]).all()
     assert (faulty[2, 100:300] == sound[0, 100:300]).all()
@@ -217,7 +217,7 @@ def test_short_episodes_are_faults_too(name, length):
     """The last step of a recording may be cut to a few samples."""
     rng = np.random.default_rng(0)
     own, partner, elsewhere = 0.02 * rng.standard_normal((3, length))
-    found = FAULTS[name](Moment(own, partner, elsewhere, 16_000, 0.0, np.random.default_rng(1)))
+    found = FAULTS[name](FaultContext(own, partner, elsewhere, 16_000, 0.0, np.random.default_rng(1)))
     assert found.shape == (length,)
     assert np.isfinite(found).all()
     if name in ("loud_bursts", "dropouts", "spikes"):

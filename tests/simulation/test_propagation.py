@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.simulation.propagation import Air, Sound, arrivals
+from pipeline.simulation.propagation import Air, EmittedSound, arrivals
 
 RATE = 16_000
 
@@ -31,7 +31,7 @@ def pulse(hz: float = 500.0) -> np.ndarray:
 
 def heard(distance: float, *, at: float = 0.1) -> np.ndarray:
     sensors = np.array([[0.0, 0.0]])
-    return arrivals([Sound(at, (distance, 0.0), pulse())], sensors, length=8000, rate_hz=RATE, air=Air())[0]
+    return arrivals([EmittedSound(at, (distance, 0.0), pulse())], sensors, length=8000, rate_hz=RATE, air=Air())[0]
 
 
 @pytest.mark.parametrize("distance", [1.0, 3.7, 17.3])
@@ -56,8 +56,8 @@ def test_sound_that_begins_before_or_ends_after_the_recording_is_cut():
     """The part inside is what it would be in a longer recording."""
     place, sensors = (2.0, 0.0), np.zeros((1, 2))
     for at in (-0.03, 0.46):
-        short = arrivals([Sound(at, place, pulse())], sensors, length=8000, rate_hz=RATE, air=Air())[0]
-        long = arrivals([Sound(at + 1, place, pulse())], sensors, length=32_000, rate_hz=RATE, air=Air())[0]
+        short = arrivals([EmittedSound(at, place, pulse())], sensors, length=8000, rate_hz=RATE, air=Air())[0]
+        long = arrivals([EmittedSound(at + 1, place, pulse())], sensors, length=32_000, rate_hz=RATE, air=Air())[0]
         np.testing.assert_allclose(short, long[RATE : RATE + 8000], atol=1e-9)
         assert np.abs(short).max() > 0.1
 
@@ -65,7 +65,7 @@ def test_sound_that_begins_before_or_ends_after_the_recording_is_cut():
 def test_many_sounds_add_up():
     """Superposition."""
     sensors = np.array([[0.0, 0.0], [5.0, 1.0]])
-    one, other = Sound(0.1, (3.0, 0.0), pulse()), Sound(0.15, (-2.0, 4.0), pulse(900))
+    one, other = EmittedSound(0.1, (3.0, 0.0), pulse()), EmittedSound(0.15, (-2.0, 4.0), pulse(900))
     both = arrivals([one, other], sensors, length=8000, rate_hz=RATE, air=Air())
     apart = sum(arrivals([sound], sensors, length=8000, rate_hz=RATE, air=Air()) for sound in (one, other))
     np.testing.assert_allclose(both, apart, atol=1e-12)

@@ -205,11 +205,11 @@ def test_unusable_clips_are_named(tmp_path):
 
 def test_stale_sound_is_nominal_of_the_same_sensor_and_of_another_time():
     """It equals no part of its own recording, and is what that sensor, and no other, heard in another one."""
-    from pipeline.simulation import Episode
+    from pipeline.simulation import FaultEpisode
     from pipeline.simulation.scene import _another, converted
 
     span = slice(RATE, 4 * RATE)
-    episode = Episode(2, span.start, span.stop, "stale", 0.5, 0, (1,))
+    episode = FaultEpisode(2, span.start, span.stop, "stale", 0.5, 0, (1,))
     found = record(SITE, 3, episodes=[episode]).samples
     assert (found[2, span] == converted(_another(SITE, 3))[2, span]).all()
     own = record(SITE, 3).samples

@@ -18,7 +18,7 @@ from pipeline.core.events import Block, Idle, RecordingEnded, RecordingStarted, 
 from pipeline.fleet.topology import Places
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.sources.jetstream import StreamedArray
-from pipeline.sources.reconnecting import Patience
+from pipeline.sources.reconnecting import RetryPolicy
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal
 from pipeline.transport.nats import Broker
@@ -328,7 +328,7 @@ def test_messages_that_cannot_be_read(heard, sound):
 
 def source(nats: Nats, place: str | None, *, rate_hz: int = _RATE_HZ) -> StreamedArray:
     return StreamedArray(nats.access(), Places().sound, "north", rate_hz=rate_hz, n_sensors=4, place=place,
-                         from_newest=False, name=str, patience=Patience(retry_first_seconds=0.05))  # fmt: skip
+                         from_newest=False, name=str, patience=RetryPolicy(retry_first_seconds=0.05))  # fmt: skip
 
 
 def blocks(array: StreamedArray, most: int) -> Iterator[tuple[datetime, Block]]:

@@ -25,16 +25,16 @@ from pipeline.core.events import (
     Tick,
 )
 from pipeline.core.sensor_state import Cause
-from pipeline.sources.reconnecting import Door, LiveSource, Patience
+from pipeline.sources.reconnecting import Door, LiveSource, RetryPolicy
 from pipeline.sources.ring_buffer import OVERLOAD
-from pipeline.stages import Pacing
+from pipeline.stages import SampleRate
 from tests.conftest import TIMEOUT
 from tests.stages.laws import fed
 
 RATE, SENSORS = 1000, 2
 STARTED = RecordingStarted("theirs", RATE, ("1", "2"))
-HASTY = Patience(tick_seconds=0.02, stuck_seconds=0.2, retry_first_seconds=0.01, retry_most_seconds=0.04)
-NEVER = Patience(tick_seconds=0.02, stuck_seconds=1e6, retry_first_seconds=0.01, retry_most_seconds=0.04)
+HASTY = RetryPolicy(tick_seconds=0.02, stuck_seconds=0.2, retry_first_seconds=0.01, retry_most_seconds=0.04)
+NEVER = RetryPolicy(tick_seconds=0.02, stuck_seconds=1e6, retry_first_seconds=0.01, retry_most_seconds=0.04)
 
 
 def numbered(start: int, length: int) -> Block:
@@ -79,7 +79,7 @@ def door(*scripts: Iterable[object] | Exception, again: bool = True, **how) -> D
     return Door(name="the array", open=open_source, again=again, **how)
 
 
-def live(way: Door, *, patience: Patience = HASTY, **options) -> LiveSource:
+def live(way: Door, *, patience: RetryPolicy = HASTY, **options) -> LiveSource:
     return LiveSource(way, rate_hz=RATE, n_sensors=SENSORS, patience=patience, **options)
 
 
@@ -216,7 +216,7 @@ def test_a_driver_that_hangs_for_ever_does_not_fill_the_machine_with_threads():
             raise SourceError("was gone; plug it in")
         return Scripted([STARTED, numbered(0, 10)])
 
-    patience = Patience(tick_seconds=0.01, stuck_seconds=0.01, retry_first_seconds=0.01, retry_most_seconds=0.01)
+    patience = RetryPolicy(tick_seconds=0.01, stuck_seconds=0.01, retry_first_seconds=0.01, retry_most_seconds=0.01)
     with live(Door(name="the array", open=open_source), patience=patience) as source:
         hear(source, lambda fact: isinstance(fact, Tick) and len(opened) == 8)
         for _ in range(20):
@@ -345,7 +345,7 @@ def test_what_waits_when_it_is_stopped_is_told():
 def test_it_stops_wherever_it_is(where):
     hang = Event()
     scripts = {"in a pause": SourceError("not there; plug it in"), "in a hanging thread": [lambda: hang.wait(TIMEOUT)]}
-    patience = Patience(tick_seconds=0.01, retry_first_seconds=1e6, retry_most_seconds=1e6)
+    patience = RetryPolicy(tick_seconds=0.01, retry_first_seconds=1e6, retry_most_seconds=1e6)
     try:
         with live(door(scripts.get(where, [])), patience=patience) as source:
             if where != "before anything":
@@ -359,7 +359,7 @@ def test_it_stops_wherever_it_is(where):
 def test_the_pace_is_measured_by_the_clock():
     """Of a source at half its rate: as many samples as came, in the seconds that passed."""
     now = [0.0]
-    patience = Patience(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=1.0)
+    patience = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=1.0)
     taken = Event()
 
     def handed_over() -> None:
@@ -377,7 +377,7 @@ def test_the_pace_is_measured_by_the_clock():
                 taken.set()
     paced = of(Paced, facts)
     assert len(paced) >= 2
-    found = of(FaultOpened, fed(Pacing(RATE), [STARTED, *paced]))
+    found = of(FaultOpened, fed(SampleRate(RATE), [STARTED, *paced]))
     assert [(fault.sensor, fault.cause) for fault in found] == [(0, Cause.STALLED_RATE), (1, Cause.STALLED_RATE)]
     for report in paced:
         assert report.samples / report.seconds == pytest.approx(RATE / 2, rel=0.15)
@@ -386,7 +386,7 @@ def test_the_pace_is_measured_by_the_clock():
 def test_who_waits_for_us_has_no_pace():
     now = [0.0]
     script = [step for block in blocks(2000, 50) for step in (block, lambda: now.__setitem__(0, now[0] + 0.1))]
-    patience = Patience(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=0.1)
+    patience = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=0.1)
     with live(
         door([STARTED, *script], again=False), patience=patience, drop_oldest=False, steady=lambda: now[0]
     ) as source:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import SourceError
 from pipeline.core.events import Block, Gap, RecordingStarted, SourceTrouble, Tick
-from pipeline.sources.ring_buffer import OVERLOAD, Ended, Ring, RingClosed
+from pipeline.sources.ring_buffer import OVERLOAD, Ended, RingBuffer, RingClosed
 from tests.conftest import TIMEOUT
 
 SENSORS = 3
@@ -33,7 +33,7 @@ def numbered(start: int, length: int, delivered=(True,) * SENSORS) -> Block:
 class Reader:
     """Takes facts and checks that they tile the time, hold what was put, and keep the order of other facts."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: RingBuffer) -> None:
         self.ring, self.position, self.lost, self.others = ring, 0, 0, []
         self.delivered: list[tuple[int, int, tuple[bool, ...]]] = []
         self.gaps: list[Gap] = []
@@ -59,7 +59,7 @@ class Reader:
 @given(capacity=st.integers(1, 100), script=st.lists(PUTS, max_size=60))
 def test_whatever_is_put_comes_out_aligned_or_as_a_gap(capacity, script):
     """In any cuts and masks; what is lost is counted to the sample, and nothing else moves."""
-    ring = Ring(SENSORS, capacity, drop_oldest=True)
+    ring = RingBuffer(SENSORS, capacity, drop_oldest=True)
     reader, position, expected, others, own_gaps = Reader(ring), 0, [], [], 0
     for number, (kind, *how) in enumerate(script):
         if kind == "sound":
@@ -96,7 +96,7 @@ def test_whatever_is_put_comes_out_aligned_or_as_a_gap(capacity, script):
 )
 def test_a_writer_that_can_wait_loses_nothing(capacity, sizes, most):
     """However large its blocks are beside the buffer."""
-    ring, total = Ring(SENSORS, capacity, drop_oldest=False), sum(size for size, _ in sizes)
+    ring, total = RingBuffer(SENSORS, capacity, drop_oldest=False), sum(size for size, _ in sizes)
 
     def write() -> None:
         position = 0
@@ -119,7 +119,7 @@ def test_a_writer_that_can_wait_loses_nothing(capacity, sizes, most):
 
 def test_the_oldest_goes_and_leaves_one_gap():
     """Ten times more than fits, not read meanwhile: one gap, then the newest samples without a hole."""
-    ring = Ring(SENSORS, 100, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 100, drop_oldest=True)
     for start in range(0, 1000, 10):
         ring.put(numbered(start, 10))
     gap = ring.take(seconds=0, most=1000)
@@ -134,7 +134,7 @@ def test_the_oldest_goes_and_leaves_one_gap():
 
 def test_what_was_taken_is_not_written_over():
     """A block stays as it was while the buffer goes round."""
-    ring = Ring(SENSORS, 50, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 50, drop_oldest=True)
     ring.put(numbered(0, 50))
     taken = ring.take(seconds=0, most=50)
     assert isinstance(taken, Block)
@@ -143,7 +143,7 @@ def test_what_was_taken_is_not_written_over():
 
 
 def test_a_buffer_that_is_emptied_again_and_again_touches_no_more_memory_than_it_holds():
-    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 1000, drop_oldest=True)
     reader = Reader(ring)
     for start in range(0, 5000, 50):
         ring.put(numbered(start, 30))
@@ -154,7 +154,7 @@ def test_a_buffer_that_is_emptied_again_and_again_touches_no_more_memory_than_it
 
 
 def test_a_tick_says_only_that_the_writer_lives():
-    ring = Ring(SENSORS, 50, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 50, drop_oldest=True)
     before = ring.alive_at
     ring.put(Tick(0, 1.0))
     assert ring.alive_at > before
@@ -162,7 +162,7 @@ def test_a_tick_says_only_that_the_writer_lives():
 
 
 def test_the_end_comes_behind_everything_else_with_its_misfortune():
-    ring, error = Ring(SENSORS, 50, drop_oldest=True), SourceError("it is gone; plug it in")
+    ring, error = RingBuffer(SENSORS, 50, drop_oldest=True), SourceError("it is gone; plug it in")
     started = RecordingStarted("r", 4000, ("1", "2", "3"))
     ring.put(started)
     ring.put(numbered(0, 5))
@@ -175,7 +175,7 @@ def test_the_end_comes_behind_everything_else_with_its_misfortune():
 
 @pytest.mark.parametrize("drop_oldest", [True, False])
 def test_a_writer_is_told_that_nobody_reads_any_more(drop_oldest):
-    ring = Ring(SENSORS, 50, drop_oldest=drop_oldest)
+    ring = RingBuffer(SENSORS, 50, drop_oldest=drop_oldest)
     ring.close()
     with pytest.raises(RingClosed):
         ring.put(numbered(0, 10))
@@ -184,7 +184,7 @@ def test_a_writer_is_told_that_nobody_reads_any_more(drop_oldest):
 
 
 def test_a_writer_that_waits_for_space_is_woken_by_the_close():
-    ring, told = Ring(SENSORS, 50, drop_oldest=False), []
+    ring, told = RingBuffer(SENSORS, 50, drop_oldest=False), []
 
     def write() -> None:
         try:
@@ -216,7 +216,7 @@ class Counting(Condition):
         super().notify_all()
 
 
-def waiting_reader(ring: Ring, *, least: int) -> tuple[Counting, Thread, list[object]]:
+def waiting_reader(ring: RingBuffer, *, least: int) -> tuple[Counting, Thread, list[object]]:
     counting, taken = Counting(), list[object]()
     ring._changed = counting
     reader = Thread(target=lambda: taken.append(ring.take(seconds=TIMEOUT, least=least, most=10**6)))
@@ -227,7 +227,7 @@ def waiting_reader(ring: Ring, *, least: int) -> tuple[Counting, Thread, list[ob
 
 def test_the_reader_wakes_once_for_all_that_it_waits_for():
     """However many chunks bring it; with the last of them, and not later."""
-    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 1000, drop_oldest=True)
     counting, reader, taken = waiting_reader(ring, least=100)
     for start in range(0, 90, 10):
         ring.put(numbered(start, 10))
@@ -250,7 +250,7 @@ def test_the_reader_wakes_once_for_all_that_it_waits_for():
     ids=["trouble", "gap", "another mask", "end"],
 )
 def test_the_reader_wakes_at_once_where_no_more_will_join(say):
-    ring = Ring(SENSORS, 1000, drop_oldest=True)
+    ring = RingBuffer(SENSORS, 1000, drop_oldest=True)
     _, reader, taken = waiting_reader(ring, least=100)
     ring.put(numbered(0, 30))
     assert not taken

@@ -21,7 +21,7 @@ from pipeline.core.event_json import EventLines
 from pipeline.core.events import Block, FileHeard, RecordingFinished, RecordingStarted, Tick
 from pipeline.health.measures import Measures
 from pipeline.sources.watch_folder import FolderSource
-from pipeline.stages import Chain, Fingerprint, Measuring
+from pipeline.stages import Chain, Fingerprint, Measure
 from tests.sources.timeline import Played
 
 RATE = 8000
@@ -331,7 +331,7 @@ def test_settings_have_a_least_value(tmp_path, name):
 def test_waiting_between_files_is_no_fault_of_the_sensors(tmp_path):
     """The end of a file ends its recording at once; after it time passes, and nothing is measured."""
     sf.write(tmp_path / "a.wav", ramp(3 * RATE), RATE)
-    chain = Chain(Fingerprint(), Measuring(RATE))
+    chain = Chain(Fingerprint(), Measure(RATE))
     out = []
     with watch(tmp_path, tick_seconds=0.4) as source:
         for fact in source:

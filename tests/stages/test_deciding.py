@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from pipeline.core.errors import SettingsError
 from pipeline.core.events import Decision, Features, RecordingStarted, Role, Screened, Span, TrustChanged, Verdicts
-from pipeline.stages import Classification, Fusion, Masking, Screening
+from pipeline.stages import Classification, Fusion, OperatorMask, Screening
 
 N = 4
 EVERYONE = np.ones(N, bool)
@@ -216,13 +216,13 @@ def test_settings_out_of_range_are_named(settings):
 def test_masking_takes_trust_at_the_start_of_every_recording():
     """A fact like any other, so that a replay can repeat it."""
     started = RecordingStarted("r", 16_000, ("1", "2", "3"))
-    first, change = Masking([1], 3).push(started)
+    first, change = OperatorMask([1], 3).push(started)
     assert first is started
     assert isinstance(change, TrustChanged)
     assert change.trusted.tolist() == [True, False, True]
-    assert Masking([], 3).push(started) == [started]
+    assert OperatorMask([], 3).push(started) == [started]
     with pytest.raises(SettingsError, match="mask=4 must name sensors from 1 to 3"):
-        Masking([3], 3)
+        OperatorMask([3], 3)
 
 
 def test_facts_of_decisions_are_read_only():

@@ -31,24 +31,24 @@ from pipeline.learners.array_components import ArrayComponents
 from pipeline.learners.array_presence import LEAST_EVIDENCE, fused, sustained
 from pipeline.learners.array_screen import SensorPValues
 from pipeline.stages import (
+    AnomalyAlarms,
     Background,
     Chain,
     Classification,
-    Doubting,
     Fingerprint,
     Fusion,
-    Health,
-    Inspection,
-    Labelling,
-    Masking,
-    Measuring,
+    LabelAudit,
+    LabelNotice,
+    Measure,
     Mfcc,
-    Pacing,
+    OperatorMask,
     Passages,
+    PhysicalFaults,
     Presence,
     Projection,
+    SampleRate,
     Screening,
-    Suspicion,
+    SensorStates,
     Viewing,
     Windowing,
 )
@@ -145,20 +145,20 @@ SCREENED = laws.fed(Screening(Screen(), Reference()), FEATURES)
 VERDICTS = laws.fed(Classification(Machines()), SCREENED)
 STARTED = RecordingStarted("r", 4000, ("1", "2", "3"))
 HOURS = [STARTED, *laws.cut(sound(30), 20_000), Gap(120_000, 280_000, "lost")]
-SECONDS = [fact for fact in laws.fed(Measuring(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
+SECONDS = [fact for fact in laws.fed(Measure(4000), HOURS) if not isinstance(fact, STARTED.__class__ | Block | Gap)]
 FAULTS = [FaultOpened(0, 0, 1, Cause.SPIKES), *SECONDS]
 LABELS = [Labelled(Span(0, 4000), "a")]
 PACES = [Paced(20_000 * n, 10.0, samples) for n, samples in enumerate(([40_000, 20_000, 20_000, 40_000] * 9)[:35])]
 FUSION = {"somebody": fused}
 DECISIONS = laws.fed(Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS)
 STAGES = {
-    "measuring": (lambda: Measuring(4000), HOURS),
-    "inspection": (Inspection, SECONDS),
-    "pacing": (lambda: Pacing(4000), [STARTED, *PACES]),
-    "health": (lambda: Health(4000), FAULTS),
-    "suspicion": (lambda: Suspicion(GRID), SCREENED),
-    "doubting": (lambda: Doubting(("a", "b")), [STARTED, *LABELS, *DECISIONS]),
-    "labelling": (lambda: Labelling({"r": LABELS}), [STARTED] * 9),
+    "measuring": (lambda: Measure(4000), HOURS),
+    "inspection": (PhysicalFaults, SECONDS),
+    "pacing": (lambda: SampleRate(4000), [STARTED, *PACES]),
+    "health": (lambda: SensorStates(4000), FAULTS),
+    "suspicion": (lambda: AnomalyAlarms(GRID), SCREENED),
+    "doubting": (lambda: LabelAudit(("a", "b")), [STARTED, *LABELS, *DECISIONS]),
+    "labelling": (lambda: LabelNotice({"r": LABELS}), [STARTED] * 9),
     "windowing": (lambda: Windowing(GRID), [TrustChanged(0, np.array([True, False, False])), *BLOCKS]),
     "mfcc": (lambda: Mfcc(GRID), SEGMENTS),
     "viewing": (viewing, CEPSTRA),
@@ -171,7 +171,7 @@ STAGES = {
     "fusion": (lambda: Fusion(("a", "b"), lambda log_odds, values, weights: weights @ log_odds, **FUSION), VERDICTS),
     "passages": (passages, [STARTED, *DECISIONS]),
     "fingerprint": (Fingerprint, [RecordingStarted("r", 4000, ("1", "2", "3")), *BLOCKS]),
-    "masking": (lambda: Masking([1], SENSORS), [RecordingStarted("r", 4000, ("1", "2", "3"))] * 9),
+    "masking": (lambda: OperatorMask([1], SENSORS), [RecordingStarted("r", 4000, ("1", "2", "3"))] * 9),
 }
 
 
@@ -194,7 +194,7 @@ def test_every_stage(name, check):
 
 def test_suspicion_grows_by_the_logarithm_at_most():
     """Ten times as many segments: less than half as large again."""
-    stage, sizes = Suspicion(GRID), []
+    stage, sizes = AnomalyAlarms(GRID), []
     rng = np.random.default_rng(0)
     features = FEATURES[0]
     for n in range(20_000):

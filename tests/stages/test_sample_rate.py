@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.events import FaultClosed, FaultOpened, Paced, RecordingStarted
 from pipeline.core.sensor_state import Cause
-from pipeline.stages import Pacing
+from pipeline.stages import SampleRate
 from tests.stages.laws import fed
 
 RATE = 4000
@@ -18,7 +18,7 @@ def told(*ratios: float) -> list[tuple[type, int, Cause, int, int]]:
     reports = [Paced(n, 10.0, round(ratio * 10 * RATE)) for n, ratio in enumerate(ratios)]
     return [
         (type(fact), fact.sensor, fact.cause, fact.sample, fact.since)
-        for fact in fed(Pacing(RATE), [STARTED, *reports])
+        for fact in fed(SampleRate(RATE), [STARTED, *reports])
         if isinstance(fact, FaultOpened | FaultClosed)
     ]
 
@@ -58,5 +58,5 @@ def test_what_is_played_faster_than_time_passes_has_no_clock():
 
 def test_the_evidence_is_the_rate():
     reports = [Paced(n, 10.0, 5 * RATE) for n in range(2)]
-    opened = [fact for fact in fed(Pacing(RATE), [STARTED, *reports]) if isinstance(fact, FaultOpened)]
+    opened = [fact for fact in fed(SampleRate(RATE), [STARTED, *reports]) if isinstance(fact, FaultOpened)]
     assert opened[0].evidence == {"rate_hz": 2000.0, "nominal_hz": 4000.0}

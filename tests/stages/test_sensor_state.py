@@ -1,4 +1,4 @@
-"""Measuring, inspection, health, suspicion, doubt: what the stages of health say, and when."""
+"""Measures, physical faults, sensor states, anomaly alarms, label audit: what the stages of health say, and when."""
 
 from __future__ import annotations
 
@@ -33,7 +33,17 @@ from pipeline.core.events import (
 from pipeline.core.framing import Grid
 from pipeline.core.sensor_state import Cause, Liveness, Pattern, State
 from pipeline.health.measures import Measures
-from pipeline.stages import Chain, Doubting, Fusion, Health, Inspection, Labelling, Masking, Measuring, Suspicion
+from pipeline.stages import (
+    AnomalyAlarms,
+    Chain,
+    Fusion,
+    LabelAudit,
+    LabelNotice,
+    Measure,
+    OperatorMask,
+    PhysicalFaults,
+    SensorStates,
+)
 from tests.stages import laws
 
 RATE = 4000
@@ -49,7 +59,7 @@ def sound(seconds, seed=0, sensors=4):
 
 
 def chain():
-    return Chain(Measuring(RATE), Inspection(), Health(RATE))
+    return Chain(Measure(RATE), PhysicalFaults(), SensorStates(RATE))
 
 
 def played(samples, *, delivered=None, size=1000, stages=None, before=()):
@@ -76,8 +86,8 @@ def opened(out):
 def test_any_cut_of_the_sound_gives_the_same_measures_in_the_same_places(size):
     """Behind the last sample of each second, whatever the blocks were; samples pass unchanged."""
     audio = sound(3.4)
-    whole = played(audio, size=audio.shape[1], stages=Chain(Measuring(RATE)))
-    cut = played(audio, size=size, stages=Chain(Measuring(RATE)))
+    whole = played(audio, size=audio.shape[1], stages=Chain(Measure(RATE)))
+    cut = played(audio, size=size, stages=Chain(Measure(RATE)))
     measures = [fact for fact in cut if isinstance(fact, Measures)]
     assert [(fact.start, fact.stop) for fact in measures] == [(0, RATE), (RATE, 2 * RATE), (2 * RATE, 3 * RATE)]
     assert laws.same([fact for fact in whole if isinstance(fact, Measures)], measures)
@@ -94,7 +104,7 @@ def test_any_cut_of_the_sound_gives_the_same_measures_in_the_same_places(size):
 
 def test_a_gap_is_measured_as_missing_sound_also_if_it_lasts_a_week():
     """Seconds in detail at first, then all the rest at once; the second in which sound comes back is partly missing."""
-    stage = Chain(Measuring(RATE))
+    stage = Chain(Measure(RATE))
     audio = sound(2)
     out = stage.push(STARTED) + stage.push(Block(0, audio[:, :RATE], np.ones(4, bool)))
     week = 7 * 86_400 * RATE + RATE // 2
@@ -112,7 +122,7 @@ def test_a_gap_is_measured_as_missing_sound_also_if_it_lasts_a_week():
 @pytest.mark.parametrize("length", [1, 7, RATE // 3, RATE, 7 * RATE // 4, 12 * RATE])
 def test_gaps_one_after_the_other_are_measured_as_one_time(length):
     """Whatever their length, also when none of them ends with a second, and long after the last sound."""
-    stage = Chain(Measuring(RATE))
+    stage = Chain(Measure(RATE))
     out = stage.push(STARTED) + stage.push(Block(0, sound(1), np.ones(4, bool)))
     start = RATE
     for _ in range(min(200, 90 * RATE // length)):
@@ -299,7 +309,7 @@ def screened(start, p_values, p_own=None, p_known=None):
 
 def suspected(p_rows, *, own_rows=None, known_rows=None, before=(), **settings):
     """Facts about segments that do not overlap, one for each row of p-values."""
-    stage, out = Suspicion(GRID, **settings), []
+    stage, out = AnomalyAlarms(GRID, **settings), []
     for fact in before:
         out += stage.push(fact)
     for n, row in enumerate(p_rows):
@@ -362,7 +372,7 @@ def test_what_physics_explains_is_no_suspicion():
 
 
 def test_overlapping_segments_do_not_count_twice():
-    stage, facts = Suspicion(GRID), []
+    stage, facts = AnomalyAlarms(GRID), []
     for n in range(12):
         facts += stage.push(screened(n * GRID.stride, [0.004, 0.5, 0.5, 0.5]))
     assert all(isinstance(fact, Screened) for fact in facts)
@@ -380,7 +390,7 @@ def test_a_sensor_alone_is_accused_and_is_no_event():
 @pytest.mark.parametrize("overlap", [0.0, 0.5, 0.6, 0.65, 0.75])
 def test_every_overlap_gives_a_test_for_about_every_length_of_a_segment(overlap):
     grid = Grid(rate_hz=RATE, overlap=overlap)
-    stage, n = Suspicion(grid, alarms_per_day=20_000.0), 0
+    stage, n = AnomalyAlarms(grid, alarms_per_day=20_000.0), 0
     for start in range(0, 100 * grid.segment, grid.stride):
         span = Span(start, start + grid.segment)
         stage.push(screened(start, np.full(4, 0.01), np.full(4, 0.9), np.full(4, 0.9)))
@@ -422,7 +432,7 @@ def test_a_place_that_changes_drifts():
 @pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"alarms_per_day": 0.0}])
 def test_rates_that_cannot_be_are_refused(settings):
     with pytest.raises(SettingsError, match=f"{next(iter(settings))}=.* usual"):
-        Suspicion(GRID, **settings)
+        AnomalyAlarms(GRID, **settings)
 
 
 def verdicts(log_odds=(2.0,) * 4, **masks):
@@ -474,7 +484,7 @@ def decision(start, log_odds, roles=(Role.USED,) * 4):
 )
 def test_a_label_is_doubted_if_all_sensors_contradict_it(log_odds, label, doubted):
     """Told once; one sensor on the label's side, or too little evidence, doubts nothing."""
-    stages = Chain(Labelling({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), Doubting(("a", "b")))
+    stages = Chain(LabelNotice({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), LabelAudit(("a", "b")))
     out = stages.push(STARTED)
     for n in range(10):
         out += stages.push(decision(n * GRID.segment, log_odds))
@@ -497,7 +507,7 @@ def test_a_label_is_doubted_if_all_sensors_contradict_it(log_odds, label, doubte
     ],
 )
 def test_a_label_of_several_classes_is_doubted_if_all_sensors_are_for_one_other(log_odds, label, doubted):
-    stages = Chain(Labelling({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), Doubting(("a", "b", "c")))
+    stages = Chain(LabelNotice({"r": [Labelled(Span(0, 10 * GRID.segment), label)]}), LabelAudit(("a", "b", "c")))
     out = stages.push(STARTED)
     for n in range(10):
         two = decision(n * GRID.segment, [0.0] * 4)
@@ -507,7 +517,7 @@ def test_a_label_of_several_classes_is_doubted_if_all_sensors_are_for_one_other(
 
 
 def test_segments_outside_the_label_say_nothing_about_it():
-    stages = Chain(Labelling({"r": [Labelled(Span(0, 2 * GRID.segment), "a")]}), Doubting(("a", "b")))
+    stages = Chain(LabelNotice({"r": [Labelled(Span(0, 2 * GRID.segment), "a")]}), LabelAudit(("a", "b")))
     out = stages.push(STARTED)
     for n in range(10):
         out += stages.push(decision(n * GRID.segment, [9.0] * 4))
@@ -518,7 +528,7 @@ def test_masking_and_health_together_never_shift_a_sensor():
     """With the operator's mask before them the stages of health see all sensors in their places."""
     audio = sound(20)
     audio[3, 5 * RATE :] = 0
-    stages = Chain(Masking([1], 4), Measuring(RATE), Inspection(), Health(RATE))
+    stages = Chain(OperatorMask([1], 4), Measure(RATE), PhysicalFaults(), SensorStates(RATE))
     out = played(audio, stages=stages)
     assert states(out, 1) == [("off", "muted")]
     assert states(out, 3)[-1][0] == "bad"

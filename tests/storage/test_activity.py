@@ -12,10 +12,10 @@ import pytest
 
 from pipeline.core.passages import PASSAGE_EVENTS
 from pipeline.daemon.recorder import Recorder
-from pipeline.storage.activity import Activity, Kind, Severity, activities
-from pipeline.storage.journal import Entry, Journal, utc
-from pipeline.storage.labels import Given, Moment, give
-from pipeline.storage.passage_history import History
+from pipeline.storage.activity import Activity, ActivityKind, Severity, activities
+from pipeline.storage.journal import Journal, JournalEntry, utc
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give
+from pipeline.storage.passage_history import PassageHistory
 from tests.passages import facts, passage
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -36,17 +36,19 @@ class Told:
 
     def tell(self, seconds: float, kind: str, **body: Any) -> None:
         time = START + timedelta(seconds=seconds)
-        self.journal.append([Entry(RUN, {"type": kind, **body}, recording="r", sample=0, time=time)])
+        self.journal.append([JournalEntry(RUN, {"type": kind, **body}, recording="r", sample=0, time=time)])
 
     def state(self, seconds: float, sensor: int, state: str, *causes: str) -> None:
         self.tell(seconds, "state_changed", sensor=sensor, to=state, causes=list(causes))
 
-    def all(self, *kinds: Kind, running: str | None = RUN) -> list[Activity]:
+    def all(self, *kinds: ActivityKind, running: str | None = RUN) -> list[Activity]:
         """All entries, the oldest first, portion by portion."""
         found: list[Activity] = []
         before = None
         while True:
-            portion = activities(self.journal, History(self.journal), kinds=kinds, before=before, running=running)
+            portion = activities(
+                self.journal, PassageHistory(self.journal), kinds=kinds, before=before, running=running
+            )
             found += portion.entries
             before = portion.next
             if before is None:
@@ -68,7 +70,7 @@ def test_a_fault_and_its_recovery_are_one_entry(told):
     told.state(60, 3, "bad", "flat")
     told.state(60 + 12 * MINUTE, 3, "good")
     entry = told.only()
-    assert (entry.kind, entry.severity, entry.sensor) == (Kind.SENSOR, Severity.BAD, 3)
+    assert (entry.kind, entry.severity, entry.sensor) == (ActivityKind.SENSOR, Severity.BAD, 3)
     assert (entry.text, entry.ending, entry.is_open) == ("Sensor 3 was bad (flat)", "recovered", False)
     assert (entry.begin, entry.end, entry.seconds, entry.count) == (at(60), at(780), 720.0, 1)
 
@@ -192,8 +194,11 @@ def test_only_the_kinds_that_are_asked_for(told):
     told.state(0, 1, "bad", "flat")
     told.tell(5, "model_promoted", model="abc", why="it passed the gate")
     told.tell(9, "storage_low")
-    assert [one.text for one in told.all(Kind.MODEL)] == ["Model abc decides from now on (it passed the gate)"]
-    assert [one.kind for one in told.all(Kind.SENSOR, Kind.SYSTEM)] == [Kind.SENSOR, Kind.SYSTEM]
+    assert [one.text for one in told.all(ActivityKind.MODEL)] == ["Model abc decides from now on (it passed the gate)"]
+    assert [one.kind for one in told.all(ActivityKind.SENSOR, ActivityKind.SYSTEM)] == [
+        ActivityKind.SENSOR,
+        ActivityKind.SYSTEM,
+    ]
 
 
 def test_a_model_of_the_settings_does_not_show_its_path(told):
@@ -218,7 +223,7 @@ def test_every_fault_is_in_one_portion_with_its_end(told):
     found = told.all()
     assert {(one.sensor, one.begin, one.end) for one in found} == expected
     assert len(found) == len(expected) == 640
-    first = activities(told.journal, History(told.journal))
+    first = activities(told.journal, PassageHistory(told.journal))
     assert first.next is not None
     assert len(first.entries) < len(expected)
 
@@ -241,10 +246,10 @@ def test_passages_stand_between_faults_with_their_names_and_labels(tmp_path):
     )
     with Journal(path) as journal:
         Told(journal).state(50, 1, "bad", "flat")
-        give(journal, Moment("r", 200_000, 204_000), Given("nobody", "ada"))
-        found = activities(journal, History(journal), names={"human": "Walker"}, running=RUN).entries[::-1]
+        give(journal, LabelSpan("r", 200_000, 204_000), LabelSubmission("nobody", "ada"))
+        found = activities(journal, PassageHistory(journal), names={"human": "Walker"}, running=RUN).entries[::-1]
         assert len(list(journal.events(types=PASSAGE_EVENTS))) == 9
-    texts = [one.text for one in found if one.kind in (Kind.PASSAGE, Kind.SENSOR)]
+    texts = [one.text for one in found if one.kind in (ActivityKind.PASSAGE, ActivityKind.SENSOR)]
     assert texts == ["Walker 91 %", "Sensor 1 is bad (flat)", "Somebody, no class", "Walker 91 %, labeled Nobody"]
     first = found[0]
     assert (first.passage, first.begin, first.seconds) == ("r.p20000", at(20), 10.0)

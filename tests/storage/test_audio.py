@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import SourceError, StorageError
 from pipeline.core.events import Block, Gap
-from pipeline.storage.audio import Part, SoundStore, Spool
+from pipeline.storage.audio import AudioPart, AudioSpool, SoundStore
 from pipeline.storage.journal import Journal
 
 RATE, SENSORS = 1000, 3
@@ -36,9 +36,9 @@ class Kept:
     def __init__(self, directory: Path, *, finish: bool = True, piece_seconds: float = 0.1) -> None:
         self.journal = Journal(directory / "journal.sqlite")
         self.store = SoundStore(directory / "sound", self.journal)
-        self.parts: list[Part] = []
+        self.parts: list[AudioPart] = []
         finished = self.store.keep if finish else self.parts.append
-        self.spool = Spool(directory / "sound", piece_seconds=piece_seconds, finished=finished)
+        self.spool = AudioSpool(directory / "sound", piece_seconds=piece_seconds, finished=finished)
         self.begin("r")
 
     def begin(self, name: str) -> None:

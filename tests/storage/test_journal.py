@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import StorageError
-from pipeline.storage.journal import Entry, Journal, opened_or_replaced
+from pipeline.storage.journal import Journal, JournalEntry, opened_or_replaced
 from pipeline.storage.schema import MIGRATIONS, SCHEMA_VERSION
 
 EVENTS = 3000
 
 
-def entry(number: int) -> Entry:
-    return Entry("a run", {"type": "decision", "number": number, "padding": "x" * 200}, "r", number)
+def entry(number: int) -> JournalEntry:
+    return JournalEntry("a run", {"type": "decision", "number": number, "padding": "x" * 200}, "r", number)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_all_of_a_portion_or_nothing(path):
     """An event that JSON cannot say takes those beside it back."""
     with Journal(path) as journal:
         with pytest.raises(ValueError, match="JSON compliant"):
-            journal.append([entry(1), Entry("a run", {"type": "decision", "value": float("nan")})])
+            journal.append([entry(1), JournalEntry("a run", {"type": "decision", "value": float("nan")})])
         assert journal.last_id == EVENTS
         assert journal.append([entry(2)]) == [EVENTS + 1]
 

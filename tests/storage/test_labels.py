@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import UsageError
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from pipeline.storage.labels import (
-    Given,
-    Moment,
+    LabelSpan,
+    LabelSubmission,
     WatchedLabels,
     check_word,
     give,
@@ -23,12 +23,12 @@ from pipeline.storage.labels import (
     parsed_time,
     take_back,
 )
-from pipeline.training.labeled_spans import Stretch, current_labels
+from pipeline.training.labeled_spans import LabeledSpan, current_labels
 from tests.forked import gemmed
 
 RATE = 1000
 NIGHT, DAY = datetime(2026, 5, 1, 2, 0, tzinfo=UTC), datetime(2026, 5, 1, 8, 0, tzinfo=UTC)
-ME = Given("human", "me", "heard it")
+ME = LabelSubmission("human", "me", "heard it")
 HEADER = "recording,start_seconds,end_seconds,label,who,why\n"
 
 
@@ -39,29 +39,29 @@ def journal(tmp_path) -> Journal:
         for name, started_at, samples in (("run-0001", NIGHT, 3600 * RATE), ("run-0002", DAY, None)):
             values = (name, "run", RATE, 4, "{}", started_at.isoformat(), samples)
             journal.execute("INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-        journal.append([Entry("run", {"type": "tick"}, "run-0002", 60 * RATE)])
+        journal.append([JournalEntry("run", {"type": "tick"}, "run-0002", 60 * RATE)])
         yield journal
 
 
-def current(journal: Journal) -> dict[str, list[Stretch]]:
+def current(journal: Journal) -> dict[str, list[LabeledSpan]]:
     """What training makes of all that was said."""
     rows = journal.rows("SELECT recording, start, stop, label, void FROM label_rows ORDER BY id")
     return {name: list(stretches) for name, stretches in current_labels(rows).items()}
 
 
 def test_the_latest_word_counts_and_every_word_is_kept(journal):
-    moment = Moment("run-0001", 1000, 3000)
+    moment = LabelSpan("run-0001", 1000, 3000)
     number = give(journal, moment, ME)
-    assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human")]}
-    give(journal, moment, Given("human_animal", "you", "a dog, look at the traces"))
-    assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human_animal")]}
-    second = take_back(journal, number, Given(None, "me")) - 1
-    assert current(journal) == {"run-0001": [Stretch(1000, 3000, "human_animal")]}
-    take_back(journal, second, Given(None, "me"))
+    assert current(journal) == {"run-0001": [LabeledSpan(1000, 3000, "human")]}
+    give(journal, moment, LabelSubmission("human_animal", "you", "a dog, look at the traces"))
+    assert current(journal) == {"run-0001": [LabeledSpan(1000, 3000, "human_animal")]}
+    second = take_back(journal, number, LabelSubmission(None, "me")) - 1
+    assert current(journal) == {"run-0001": [LabeledSpan(1000, 3000, "human_animal")]}
+    take_back(journal, second, LabelSubmission(None, "me"))
     assert current(journal) == {"run-0001": []}
     for again, why in ((number, "is taken back already"), (second + 1, "is no label, it takes back")):
         with pytest.raises(UsageError, match=why):
-            take_back(journal, again, Given(None, "me"))
+            take_back(journal, again, LabelSubmission(None, "me"))
     said = [(row["label"], row["who"]) for row in journal.rows("SELECT label, who FROM labels ORDER BY id")]
     assert said == [("human", "me"), ("human_animal", "you"), (None, "me"), (None, "me")]
     given = [(event.body["label"], event.body["takes_back"]) for event in journal.events(types=["label_given"])]
@@ -70,8 +70,8 @@ def test_the_latest_word_counts_and_every_word_is_kept(journal):
 
 def test_what_people_wrote_is_shown_as_it_is(journal, tmp_path):
     """Brackets are no commands to the terminal."""
-    moment = Moment("run-0001", 0, 10 * RATE)
-    give(journal, moment, Given("human", "[bold]me", "see [/mail]"))
+    moment = LabelSpan("run-0001", 0, 10 * RATE)
+    give(journal, moment, LabelSubmission("human", "[bold]me", "see [/mail]"))
     done = gemmed("label", "--list", "--state", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "[bold]me" in done.stdout
@@ -80,28 +80,28 @@ def test_what_people_wrote_is_shown_as_it_is(journal, tmp_path):
 
 def test_a_label_reaches_as_far_as_was_heard(journal):
     """By the end of a recording that is finished, or by the last that was told of one that is not."""
-    give(journal, Moment("run-0001", 3599 * RATE, 4000 * RATE), ME)
-    give(journal, Moment("run-0002", 59 * RATE, 70 * RATE), ME)
+    give(journal, LabelSpan("run-0001", 3599 * RATE, 4000 * RATE), ME)
+    give(journal, LabelSpan("run-0002", 59 * RATE, 70 * RATE), ME)
     assert current(journal) == {
-        "run-0001": [Stretch(3599 * RATE, 3600 * RATE, "human")],
-        "run-0002": [Stretch(59 * RATE, 60 * RATE, "human")],
+        "run-0001": [LabeledSpan(3599 * RATE, 3600 * RATE, "human")],
+        "run-0002": [LabeledSpan(59 * RATE, 60 * RATE, "human")],
     }
 
 
 def test_a_label_saves_its_sound(journal):
     journal.execute("INSERT INTO pieces VALUES ('run-0001', 0, 2000, '[]', 'f', 1, '2026', NULL, NULL)")
-    give(journal, Moment("run-0001", 1000, 3000), ME)
+    give(journal, LabelSpan("run-0001", 1000, 3000), ME)
     assert journal.rows("SELECT worth FROM pieces")[0]["worth"] == 4
 
 
 @pytest.mark.parametrize(
     ("moment", "message"),
     [
-        (Moment("nowhere", 0, 10), "'nowhere' is not in the journal; gemmed status names"),
-        (Moment("run-0001", 10, 10), "has no length; end it after its start"),
-        (Moment("run-0001", -5, 10), "has no length"),
-        (Moment("run-0001", 3600 * RATE, 3601 * RATE), "of which 3600 s were heard; label what was heard"),
-        (Moment("run-0002", 61 * RATE, 62 * RATE), "of which 60 s were heard"),
+        (LabelSpan("nowhere", 0, 10), "'nowhere' is not in the journal; gemmed status names"),
+        (LabelSpan("run-0001", 10, 10), "has no length; end it after its start"),
+        (LabelSpan("run-0001", -5, 10), "has no length"),
+        (LabelSpan("run-0001", 3600 * RATE, 3601 * RATE), "of which 3600 s were heard; label what was heard"),
+        (LabelSpan("run-0002", 61 * RATE, 62 * RATE), "of which 60 s were heard"),
     ],
 )
 def test_a_label_for_what_was_not_heard_is_refused(journal, moment, message):
@@ -126,13 +126,15 @@ def test_a_label_without_an_end_is_refused(journal, tmp_path, options, told):
 
 def test_what_was_never_said_cannot_be_taken_back(journal):
     with pytest.raises(UsageError, match="there is no label 3; gemmed label --list"):
-        take_back(journal, 3, Given(None, "me"))
+        take_back(journal, 3, LabelSubmission(None, "me"))
 
 
 def test_by_the_id_of_a_decision(journal):
     body = {"type": "decision", "start_sample": 500, "stop_sample": 2000}
-    tick, decision = journal.append([Entry("run", {"type": "tick"}), Entry("run", body, "run-0002", 2000)])
-    assert moment_of_event(journal, decision) == Moment("run-0002", 500, 2000)
+    tick, decision = journal.append(
+        [JournalEntry("run", {"type": "tick"}), JournalEntry("run", body, "run-0002", 2000)]
+    )
+    assert moment_of_event(journal, decision) == LabelSpan("run-0002", 500, 2000)
     with pytest.raises(UsageError, match="must be a decision, and it is a tick"):
         moment_of_event(journal, tick)
     with pytest.raises(UsageError, match="there is no such event"):
@@ -140,7 +142,7 @@ def test_by_the_id_of_a_decision(journal):
 
 
 def test_by_the_time_on_the_wall(journal):
-    assert moment_at(journal, NIGHT + timedelta(seconds=90), 10) == Moment("run-0001", 90 * RATE, 100 * RATE)
+    assert moment_at(journal, NIGHT + timedelta(seconds=90), 10) == LabelSpan("run-0001", 90 * RATE, 100 * RATE)
     assert moment_at(journal, DAY + timedelta(hours=9), 1).recording == "run-0002"
     for nobody_listened in (NIGHT - timedelta(seconds=1), NIGHT + timedelta(hours=2)):
         with pytest.raises(UsageError, match="nothing was heard at"):
@@ -148,8 +150,8 @@ def test_by_the_time_on_the_wall(journal):
 
 
 def test_by_seconds_of_a_recording_named_by_its_end_or_of_the_last_one(journal):
-    assert moment_in(journal, "0001", 1.5, 2.0) == Moment("run-0001", 1500, 2000)
-    assert moment_in(journal, None, 0, 1) == Moment("run-0002", 0, 1000)
+    assert moment_in(journal, "0001", 1.5, 2.0) == LabelSpan("run-0001", 1500, 2000)
+    assert moment_in(journal, None, 0, 1) == LabelSpan("run-0002", 0, 1000)
     for part_of_a_word in ("", "9", "1", "001"):
         with pytest.raises(UsageError, match="is not in the journal"):
             moment_in(journal, part_of_a_word, 0, 1)
@@ -239,7 +241,7 @@ def test_a_file_that_is_none_is_told(journal, tmp_path, content):
 def test_a_slip_is_no_new_class(journal, said, classes, word, fine):
     """Models say which words there are; before there is one, only what looks misspelt is refused."""
     for name in said:
-        give(journal, Moment("run-0001", 0, 10), Given(name, "me"))
+        give(journal, LabelSpan("run-0001", 0, 10), LabelSubmission(name, "me"))
     if classes:
         facts = json.dumps({"classes": classes})
         values = ("m", "m", "2026", "given", None, "champion", "2026", "", facts)

@@ -13,8 +13,8 @@ import pytest
 from pipeline.core.errors import LinkError
 from pipeline.core.event_json import EVENT_TYPES
 from pipeline.storage import outbox as forwarding
-from pipeline.storage.journal import Entry, Journal, Stored
-from pipeline.storage.outbox import Forwarder, Pauses, Position, Refused, Route, backlog, forget_others
+from pipeline.storage.journal import Journal, JournalEntry, StoredEvent
+from pipeline.storage.outbox import EventRefused, Forwarder, Pauses, Position, Route, backlog, forget_others
 from pipeline.storage.retention import Retention
 from tests.conftest import TIMEOUT
 
@@ -39,10 +39,10 @@ class Mailbox:
         if not self.reachable:
             raise LinkError("nobody is there")
 
-    def send(self, events: Sequence[Stored]) -> Iterator[int]:
+    def send(self, events: Sequence[StoredEvent]) -> Iterator[int]:
         for event in events:
             if event.id in self.refuses:
-                raise Refused("not this one", event=event.id, tries=3)
+                raise EventRefused("not this one", event=event.id, tries=3)
             with self._changed:
                 self.got.append(event.id)
                 self._changed.notify_all()
@@ -71,7 +71,7 @@ def journal(tmp_path):
 
 
 def tell(journal: Journal, events: int, kind: str = "decision", **body: object) -> list[int]:
-    return journal.append([Entry("a-run", {"type": kind, **body}) for _ in range(events)])
+    return journal.append([JournalEntry("a-run", {"type": kind, **body}) for _ in range(events)])
 
 
 def route(*types: str, most: int = 1000, **options: bool) -> Route:
@@ -231,7 +231,7 @@ def test_a_journal_that_is_replaced_while_it_is_followed_is_opened_anew(journal,
         box.until(lambda: box.got == first)
         fresh = journal.path.with_name("fresh")
         with Journal(fresh) as other:
-            other.append([Entry("a-run", {"type": "decision"}) for _ in range(3)])
+            other.append([JournalEntry("a-run", {"type": "decision"}) for _ in range(3)])
         for end in ("-wal", "-shm", ""):
             journal.path.with_name(journal.path.name + end).rename(journal.path.with_name(f"aside{end}"))
         fresh.rename(journal.path)

@@ -12,12 +12,12 @@ from pipeline.core.errors import NotFound
 from pipeline.daemon.recorder import Recorder
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, take_back
+from pipeline.storage.labels import LabelSubmission, take_back
 from pipeline.storage.passage_history import (
     Brief,
-    History,
-    Memory,
-    Wanted,
+    PassageHistory,
+    PassageOverview,
+    PassageQuery,
     by_day,
     earlier_than,
     kept_share,
@@ -49,7 +49,7 @@ def journal(state):
         yield opened
 
 
-def ids(history: History) -> list[str]:
+def ids(history: PassageHistory) -> list[str]:
     return [one.passage for one in history.briefs]
 
 
@@ -58,7 +58,7 @@ def brief(start: datetime, label: str | None = "human", *, said: str | None = No
 
 
 def test_a_passage_across_a_border_is_one_with_the_verdict_of_both_parts(journal):
-    history = History(journal)
+    history = PassageHistory(journal)
     assert ids(history) == [FIRST, ACROSS, LAST]
     one = history.row(REST)
     assert one == history.row(ACROSS)
@@ -69,16 +69,16 @@ def test_a_passage_across_a_border_is_one_with_the_verdict_of_both_parts(journal
 
 def test_an_id_that_is_not_there_is_named(journal):
     with pytest.raises(NotFound, match=r"no passage 'r0009\.p1'"):
-        History(journal).row("r0009.p1")
+        PassageHistory(journal).row("r0009.p1")
 
 
 def test_the_label_of_a_person_counts_until_it_is_taken_back(journal):
     label_passage(journal, FIRST, "nobody")
-    (one, *_) = History(journal).briefs
+    (one, *_) = PassageHistory(journal).briefs
     assert (one.label, one.said, one.known_as) == ("human", "nobody", "nobody")
     (number,) = [row["id"] for row in journal.rows("SELECT id FROM labels")]
-    take_back(journal, number, Given(None, "anna"))
-    assert History(journal).briefs[0].known_as == "human"
+    take_back(journal, number, LabelSubmission(None, "anna"))
+    assert PassageHistory(journal).briefs[0].known_as == "human"
 
 
 def test_the_label_of_the_longer_part_counts(journal):
@@ -87,17 +87,17 @@ def test_the_label_of_the_longer_part_counts(journal):
         "INSERT INTO labels (recording, start, stop, label, who, time, why, via) VALUES "
         "('r0001', 0, 44000, 'nobody', 'a', 't', '', 'page'), ('r0001', 44000, 160000, 'human', 'a', 't', '', 'page')"
     )
-    assert History(journal).briefs[0].said == "human"
+    assert PassageHistory(journal).briefs[0].said == "human"
 
 
 class Reading:
     """Counts how often all passages are read."""
 
     def __init__(self, journal: Journal) -> None:
-        self.memory, self._journal, self.times = Memory(), journal, 0
+        self.memory, self._journal, self.times = PassageOverview(), journal, 0
 
-    def __call__(self) -> History:
-        history = History(self._journal, memory=self.memory)
+    def __call__(self) -> PassageHistory:
+        history = PassageHistory(self._journal, memory=self.memory)
         before = self.memory.read
         assert history.briefs is not None
         self.times += self.memory.read - before
@@ -138,7 +138,7 @@ def test_a_passage_that_made_room_is_gone(journal):
 
 
 def test_how_much_of_the_sound_is_kept(journal):
-    history = History(journal)
+    history = PassageHistory(journal)
     shares = [kept_share(journal, history.row(one)) for one in (FIRST, ACROSS, LAST)]
     assert shares == [1.0, 0.5, 0.5]
 
@@ -146,18 +146,18 @@ def test_how_much_of_the_sound_is_kept(journal):
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
-        (Wanted(), True),
-        (Wanted(since=NOON + timedelta(seconds=19)), True),
-        (Wanted(since=NOON + timedelta(seconds=20)), False),
-        (Wanted(since=NOON + timedelta(seconds=1), begun=True), False),
-        (Wanted(since=NOON, until=NOON + timedelta(seconds=1), begun=True), True),
-        (Wanted(until=NOON), False),
-        (Wanted(labels=["human"]), False),
-        (Wanted(labels=["nobody"]), True),
-        (Wanted(labeled=False), False),
-        (Wanted(least_probability=0.91), False),
-        (Wanted(search="walker NOBODY", names={"human": "A walker"}), True),
-        (Wanted(search="dog"), False),
+        (PassageQuery(), True),
+        (PassageQuery(since=NOON + timedelta(seconds=19)), True),
+        (PassageQuery(since=NOON + timedelta(seconds=20)), False),
+        (PassageQuery(since=NOON + timedelta(seconds=1), begun=True), False),
+        (PassageQuery(since=NOON, until=NOON + timedelta(seconds=1), begun=True), True),
+        (PassageQuery(until=NOON), False),
+        (PassageQuery(labels=["human"]), False),
+        (PassageQuery(labels=["nobody"]), True),
+        (PassageQuery(labeled=False), False),
+        (PassageQuery(least_probability=0.91), False),
+        (PassageQuery(search="walker NOBODY", names={"human": "A walker"}), True),
+        (PassageQuery(search="dog"), False),
     ],
 )
 def test_what_fits(wanted, fits):

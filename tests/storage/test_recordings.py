@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.storage.journal import Journal
 from pipeline.storage.recordings import (
-    Piece,
+    AudioPiece,
     RecordingRow,
     beginning_change,
     ending_change,
@@ -58,7 +58,7 @@ def test_only_pieces_whose_sound_is_kept_count_as_kept(journal):
 
 
 def test_pieces_are_chosen_by_format_and_by_who_delivered(journal):
-    kept = [Piece("slow", 2000, 3000), Piece("slow", 0, 2000)]
+    kept = [AudioPiece("slow", 2000, 3000), AudioPiece("slow", 0, 2000)]
     assert newest_pieces(journal, 1000, 2) == kept
     assert whole_pieces(journal, 1000, 2) == kept[1:]
     assert newest_pieces(journal, 1000, 3) == []

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.storage.journal import Entry, Journal, utc
-from pipeline.storage.retention import Retention, Worth, used_bytes, worth_keeping
+from pipeline.storage.journal import Journal, JournalEntry, utc
+from pipeline.storage.retention import Retention, RetentionClass, used_bytes, worth_keeping
 
 PIECE, BYTES = 1000, 100_000
 OLD = "2026-01-01T00:00:00.000Z"
@@ -37,7 +37,7 @@ def keep_pieces(journal: Journal, n: int, *, kept_at: str = OLD) -> None:
 
 
 def tell(journal: Journal, piece: int, kind: str, **body: object) -> None:
-    journal.append([Entry("a run", {"type": kind, **body}, "r", piece * PIECE + 5)])
+    journal.append([JournalEntry("a run", {"type": kind, **body}, "r", piece * PIECE + 5)])
 
 
 def there(directory: Path) -> list[int]:
@@ -64,9 +64,9 @@ def test_what_is_worth_least_goes_first_and_it_is_told_why(journal, tmp_path):
     tell(journal, 3, "fault_opened")
     tell(journal, 4, "decision", label="human")
     tell(journal, 4, "event_noticed")
-    worth_keeping(journal, "r", 5 * PIECE, 6 * PIECE, Worth.REFERENCE)
+    worth_keeping(journal, "r", 5 * PIECE, 6 * PIECE, RetentionClass.REFERENCE)
     journal.execute("INSERT INTO labels VALUES (1, 'r', 5500, 6500, 'human', 'me', ?, '', 'command', NULL)", (OLD,))
-    worth_keeping(journal, "r", 0, 1, Worth.LABELLED)
+    worth_keeping(journal, "r", 0, 1, RetentionClass.LABELLED)
     order = [2, 7, 8, 9, 10, 11, 1, 3, 4, 5, 0, 6]
     room, gone = 11.5, []
     while len(gone) < len(order):
@@ -86,7 +86,7 @@ def test_what_is_worth_least_goes_first_and_it_is_told_why(journal, tmp_path):
 def test_the_reasons_are_named(journal):
     keep_pieces(journal, 4)
     tell(journal, 1, "state_changed")
-    worth_keeping(journal, "r", 3 * PIECE, 4 * PIECE, Worth.LABELLED)
+    worth_keeping(journal, "r", 3 * PIECE, 4 * PIECE, RetentionClass.LABELLED)
     pruned = retention(journal, 3.5).enforce()
     assert pruned is not None
     assert pruned.as_dict()["removed_pieces"] == {"ordinary": 1}
@@ -97,7 +97,7 @@ def test_the_reasons_are_named(journal):
 def test_a_label_that_comes_later_saves_its_sound(journal, tmp_path):
     keep_pieces(journal, 4)
     retention(journal, 3.5).enforce()
-    worth_keeping(journal, "r", 1 * PIECE, 2 * PIECE, Worth.LABELLED)
+    worth_keeping(journal, "r", 1 * PIECE, 2 * PIECE, RetentionClass.LABELLED)
     retention(journal, 1.5).enforce()
     assert there(tmp_path) == [1]
 
@@ -117,8 +117,8 @@ def test_what_has_just_been_heard_stays_until_nothing_else_is_left(journal, tmp_
 def test_the_journal_is_shortened_by_its_passing_events(journal, tmp_path):
     """Decisions and ticks of the oldest time; faults and labels never. The file becomes smaller."""
     padding = np.random.default_rng(0).bytes(300).hex()
-    decisions = [Entry("r", {"type": "decision", "padding": padding}) for _ in range(3000)]
-    journal.append([*decisions, Entry("r", {"type": "fault_opened", "padding": padding}), *decisions])
+    decisions = [JournalEntry("r", {"type": "decision", "padding": padding}) for _ in range(3000)]
+    journal.append([*decisions, JournalEntry("r", {"type": "fault_opened", "padding": padding}), *decisions])
     journal.compact()
     before = used_bytes(tmp_path)
     pruned = Retention(tmp_path, journal, before // 4).enforce()
@@ -131,7 +131,7 @@ def test_the_journal_is_shortened_by_its_passing_events(journal, tmp_path):
 
 def test_no_more_of_the_journal_goes_than_must(journal, tmp_path):
     """The oldest few; the rest is within its share."""
-    journal.append([Entry("r", {"type": "tick"})] * 50_000)
+    journal.append([JournalEntry("r", {"type": "tick"})] * 50_000)
     pruned = Retention(tmp_path, journal, round(3.9 * journal.content_bytes())).enforce()
     assert pruned is None
     pruned = Retention(tmp_path, journal, round(3.9 * journal.content_bytes()), least_free_bytes=10**18).enforce()
@@ -141,7 +141,7 @@ def test_no_more_of_the_journal_goes_than_must(journal, tmp_path):
 
 
 def test_if_nothing_can_be_removed_it_is_told(journal):
-    journal.append([Entry("r", {"type": "fault_opened", "padding": "x" * 100_000})])
+    journal.append([JournalEntry("r", {"type": "fault_opened", "padding": "x" * 100_000})])
     pruned = Retention(journal.path.parent, journal, 50_000).enforce()
     assert pruned is not None
     assert pruned.bytes_over > 0
@@ -198,7 +198,7 @@ def test_passages_outlive_the_events_that_told_them(journal, tmp_path):
     padding = np.random.default_rng(0).bytes(300).hex()
     row = ("r.p1200", "r", "run", OLD, OLD, PIECE + 200, PIECE + 400, None, None, 0.9, None, "[1]", "quiet", "", "{}")
     start, *updates, end = (
-        Entry("r", {"type": kind, "padding": padding})
+        JournalEntry("r", {"type": kind, "padding": padding})
         for kind in ("passage_started", *["passage_updated"] * 3000, "passage_ended")
     )
     change = (f"INSERT INTO passages VALUES ({', '.join('?' * len(row))})", row)

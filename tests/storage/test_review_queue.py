@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import NotFound
-from pipeline.storage.journal import Entry, Journal, utc
-from pipeline.storage.labels import Given, Moment, give, new_labels, take_back
+from pipeline.storage.journal import Journal, JournalEntry, utc
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give, new_labels, take_back
 from pipeline.storage.review_queue import Review, given_since
 
 RATE = 1000
-ME = Given("human", "me")
+ME = LabelSubmission("human", "me")
 
 
 def decision(
@@ -24,7 +24,7 @@ def decision(
     recording: str = "night",
     odds=(-2.0,) * 4,
     rate_hz: int = RATE,
-) -> Entry:
+) -> JournalEntry:
     label = "human" if probability is not None and probability > 0.6 else None
     body = {
         "type": "decision",
@@ -42,12 +42,12 @@ def decision(
         "without": [{"label": label}] * 4,
         "model": "0123456789ab",
     }
-    return Entry("run", body, recording, body["stop_sample"])
+    return JournalEntry("run", body, recording, body["stop_sample"])
 
 
-def noticed(second: float, kind: str = "event_noticed") -> Entry:
+def noticed(second: float, kind: str = "event_noticed") -> JournalEntry:
     body = {"type": kind, "recording": "night", "sample": round(second * RATE), "sensors": [1], "reason": "a roar"}
-    return Entry("run", body, "night", body["sample"])
+    return JournalEntry("run", body, "night", body["sample"])
 
 
 def keep(journal: Journal, first: int, last: int, *, recording: str = "night") -> None:
@@ -117,7 +117,7 @@ def test_a_label_removes_its_passage_until_it_is_taken_back(journal):
     journal.append([decision(10, 0.5), decision(30, 0.7), decision(100), decision(10, 0.52, recording="day")])
     review = Review()
     before = asked(journal, review)
-    number = give(journal, Moment("night", 10_000, 12_000), ME)
+    number = give(journal, LabelSpan("night", 10_000, 12_000), ME)
     assert asked(journal, review) == [one for one in before if one != ("instructive", "night", 10)]
     take_back(journal, number, ME)
     assert asked(journal, review) == before
@@ -147,7 +147,7 @@ def test_what_happened_nearby_is_told_and_counts(journal):
 def test_the_decision_that_somebody_wants_comes_first(journal):
     """Even if it is labelled, and only once."""
     _, wanted, _ = journal.append([decision(10, 0.5), decision(100), decision(180)])
-    give(journal, Moment("night", 100_000, 102_000), Given("animal", "you"))
+    give(journal, LabelSpan("night", 100_000, 102_000), LabelSubmission("animal", "you"))
     assert asked(journal, event=wanted)[0] == ("wanted", "night", 100)
     assert len(asked(journal, event=wanted)) == 3
     first, *_ = Review().questions(journal, most=3, event=wanted).first
@@ -170,8 +170,8 @@ def test_doubted_labels_come_first_until_somebody_speaks_again(journal):
     """Doubts of training and of the sensors; the least believed first. Who confirms a label is not asked again."""
     journal.append([decision(10, 0.5), decision(130, 0.8)])
     journal.execute("UPDATE models SET time = '2999-01-01'")
-    first = give(journal, Moment("night", 100_000, 104_000), ME)
-    give(journal, Moment("night", 200_000, 203_000), Given("animal", "you"))
+    first = give(journal, LabelSpan("night", 100_000, 104_000), ME)
+    give(journal, LabelSpan("night", 200_000, 203_000), LabelSubmission("animal", "you"))
     refuse(journal, 101, 0.3)
     refuse(journal, 201, 0.1)
     refuse(journal, 30, 0.1)  # nobody says anything there any more
@@ -183,27 +183,27 @@ def test_doubted_labels_come_first_until_somebody_speaks_again(journal):
     take_back(journal, first, ME)
     assert asked(journal) == [doubted[0], doubted[2], ("instructive", "night", 130)]
     journal.execute("UPDATE models SET time = ?", (utc(datetime.now(UTC)),))
-    give(journal, Moment("night", 200_000, 203_000), Given("animal", "me", "I was there"))
+    give(journal, LabelSpan("night", 200_000, 203_000), LabelSubmission("animal", "me", "I was there"))
     assert asked(journal) == [doubted[2], ("instructive", "night", 130)]
 
 
 def test_a_label_that_the_sensors_contradict_is_asked_about(journal):
     """`label_doubted` is told at the end of a segment inside it."""
-    give(journal, Moment("night", 100_000, 110_000), ME)
+    give(journal, LabelSpan("night", 100_000, 110_000), ME)
     doubt = noticed(106, "label_doubted")
-    journal.append([Entry("run", doubt.body, "night", doubt.sample, datetime(2999, 1, 1, tzinfo=UTC))])
+    journal.append([JournalEntry("run", doubt.body, "night", doubt.sample, datetime(2999, 1, 1, tzinfo=UTC))])
     assert asked(journal) == [("doubt", "night", 100)]
 
 
 def test_labels_are_counted_for_today_and_for_the_next_round(journal):
     """Taken back, they no longer count for today; a correction is news for training all the same."""
     begin = datetime.now(UTC)
-    number = give(journal, Moment("night", 1000, 2000), ME)
-    give(journal, Moment("night", 5000, 6000), ME)
+    number = give(journal, LabelSpan("night", 1000, 2000), ME)
+    give(journal, LabelSpan("night", 5000, 6000), ME)
     assert (given_since(journal, begin), new_labels(journal)) == (2, 2)
     take_back(journal, number, ME)
     assert (given_since(journal, begin), new_labels(journal)) == (1, 3)
-    journal.append([Entry("run", {"type": kind}) for kind in ("retraining_started", "retraining_finished")])
+    journal.append([JournalEntry("run", {"type": kind}) for kind in ("retraining_started", "retraining_finished")])
     assert new_labels(journal) == 0
 
 
@@ -253,7 +253,7 @@ def test_every_passage_is_asked_about_however_close_to_others_or_to_something_st
     labeled, other = add_passage(journal, 20, 30), add_passage(journal, 35, 45)
     found = Review().questions(journal, most=10).first
     assert [one.passage for one in found] == [labeled, other] or [one.passage for one in found] == [other, labeled]
-    give(journal, Moment("night", 20_000, 30_000), ME)
+    give(journal, LabelSpan("night", 20_000, 30_000), ME)
     assert [one.passage for one in Review().questions(journal, most=10).first] == [other]
 
 

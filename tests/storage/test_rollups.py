@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from pipeline.storage.retention import Retention
 from pipeline.storage.rollups import (
     DAY,
     HOUR,
     MINUTE,
-    Mean,
+    Rollup,
+    RunningMean,
     SensorSummary,
-    Summary,
     begin_of,
     gather,
     read,
@@ -34,9 +34,11 @@ def journal(tmp_path):
         yield journal
 
 
-def summary(decisions: int = 3) -> Summary:
-    sensor = SensorSummary(Mean(60, -2400.0, -50.0, -30.5), Mean(3, 2.5, 0.5, 1.0), 1, 10, {"good": 59.0, "bad": 1.0})
-    return Summary(Counter(human=decisions), 1, 2, [sensor])
+def summary(decisions: int = 3) -> Rollup:
+    sensor = SensorSummary(
+        RunningMean(60, -2400.0, -50.0, -30.5), RunningMean(3, 2.5, 0.5, 1.0), 1, 10, {"good": 59.0, "bad": 1.0}
+    )
+    return Rollup(Counter(human=decisions), 1, 2, [sensor])
 
 
 def fill(journal: Journal, begin: datetime, minutes: int) -> None:
@@ -53,12 +55,12 @@ levels = st.lists(st.integers(-9000, 0).map(lambda n: n / 100), max_size=20)
 
 @given(st.lists(levels, min_size=1, max_size=5))
 def test_the_mean_of_parts_is_that_of_the_whole(parts):
-    whole = Mean()
+    whole = RunningMean()
     for part in parts:
-        one = Mean()
+        one = RunningMean()
         for value in part:
             one.take(value)
-        whole.merge(Mean(*one.stored()))
+        whole.merge(RunningMean(*one.stored()))
     values = [value for part in parts for value in part]
     assert whole.n == len(values)
     if values:
@@ -151,7 +153,7 @@ def old_and_young(journal: Journal) -> tuple[float, float]:
     now = datetime.now(UTC)
     fill(journal, now - timedelta(days=50), 1440)
     fill(journal, now - timedelta(days=2), 1440)
-    journal.append([Entry("r", {"type": "decision", "what": "x" * 1000})] * 8000)
+    journal.append([JournalEntry("r", {"type": "decision", "what": "x" * 1000})] * 8000)
     return (now - timedelta(days=31)).timestamp(), now.timestamp()
 
 

@@ -13,9 +13,9 @@ import pytest
 from pipeline.core.errors import UsageError
 from pipeline.storage import labels as labelling
 from pipeline.storage.intervals import Band
-from pipeline.storage.journal import Entry, Journal
-from pipeline.storage.labels import Given, Moment
-from pipeline.storage.rollups import MINUTE, Summary, gather, store
+from pipeline.storage.journal import Journal, JournalEntry
+from pipeline.storage.labels import LabelSpan, LabelSubmission
+from pipeline.storage.rollups import MINUTE, Rollup, gather, store
 from pipeline.storage.timeline import Timeline, timeline
 
 START = datetime(2026, 5, 1, 4, 0, 0, 500_400, UTC)
@@ -42,7 +42,7 @@ class History:
     def tell(self, kind: str, sample: int | None = None, **fields: Any) -> int:
         moment = None if sample is None else self._started_at + timedelta(seconds=sample / RATE)
         body = {"type": kind, "recording": self._recording, **fields}
-        return self.journal.append([Entry(self._run, body, self._recording, sample, moment)])[0]
+        return self.journal.append([JournalEntry(self._run, body, self._recording, sample, moment)])[0]
 
     def state(self, sample: int, sensor: int, to: str, *causes: str) -> int:
         return self.tell("state_changed", sample, sensor=sensor, to=to, causes=causes)
@@ -216,7 +216,7 @@ def test_decisions_are_counted_by_label_and_refusals_by_sensor(history):
 def test_a_long_time_is_counted_by_its_minutes_and_says_since_when(history):
     first = int(at(0) // 86400 * 86400) + 86400  # a day before, nobody counted by the minute
     for place in range(3):
-        summary = Summary(Counter({"human": place + 1}), undecided=1)
+        summary = Rollup(Counter({"human": place + 1}), undecided=1)
         summary.sensor(1).refused = 2
         store(history.journal, MINUTE, first + 60 * place, summary)
     gather(history.journal, first)
@@ -237,9 +237,9 @@ def test_anomalies_that_are_too_close_together_are_one_mark_with_their_number(hi
 
 def test_labels_lie_where_their_sound_is_and_those_taken_back_are_gone(history):
     journal = history.journal
-    number = labelling.give(journal, Moment("one", 5_000, 8_000), Given("human", "me", "heard it"))
-    wrong = labelling.give(journal, Moment("one", 50_000, 60_000), Given("human_animal", "me"))
-    labelling.take_back(journal, wrong, Given(None, "me"))
+    number = labelling.give(journal, LabelSpan("one", 5_000, 8_000), LabelSubmission("human", "me", "heard it"))
+    wrong = labelling.give(journal, LabelSpan("one", 50_000, 60_000), LabelSubmission("human_animal", "me"))
+    labelling.take_back(journal, wrong, LabelSubmission(None, "me"))
     (said,) = asked(history, 0, 100).labels
     assert (said.number, said.label, said.who, said.why) == (number, "human", "me", "heard it")
     assert (round(said.begin - at(0), 2), round(said.end - at(0), 2)) == (5, 8)
@@ -264,7 +264,7 @@ def test_too_many_changes_of_state_are_told_by_their_sums(history, monkeypatch):
     monkeypatch.setattr("pipeline.storage.timeline._MOST_CHANGES", 3)
     minute = int(at(0) // 60 * 60)
     for place, state in enumerate(("good", "bad")):
-        summary = Summary()
+        summary = Rollup()
         summary.sensor(0).spend(state, 60.0)
         summary.sensor(1).spend("good", 60.0)
         store(history.journal, MINUTE, minute + 60 * place, summary)

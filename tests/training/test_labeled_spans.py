@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.training.labeled_spans import Passage, Stretch, current_labels, passages, recording_of
+from pipeline.training.labeled_spans import LabeledPassage, LabeledSpan, current_labels, passages, recording_of
 
 ROWS = st.lists(
     st.builds(
@@ -72,15 +72,15 @@ def test_a_range_has_a_label_if_all_its_samples_do(rows, start, length):
 
 def test_stretches_less_than_half_a_minute_apart_are_one_passage():
     """Counted from the end of one to the start of the next."""
-    stretches = [Stretch(0, 100, "a"), Stretch(399, 500, "b"), Stretch(800, 900, "a")]
+    stretches = [LabeledSpan(0, 100, "a"), LabeledSpan(399, 500, "b"), LabeledSpan(800, 900, "a")]
     assert passages({"r": stretches}, rate_hz=10) == [
-        Passage("r", (stretches[0], stretches[1])),
-        Passage("r", (stretches[2],)),
+        LabeledPassage("r", (stretches[0], stretches[1])),
+        LabeledPassage("r", (stretches[2],)),
     ]
 
 
 def test_a_passage_names_its_recording():
     """Also where the recording's own name looks like that of a passage."""
     for recording in ("r", "night@2", "a@b"):
-        assert recording_of(Passage(recording, (Stretch(7, 9, "a"),)).name) == recording
+        assert recording_of(LabeledPassage(recording, (LabeledSpan(7, 9, "a"),)).name) == recording
     assert recording_of("plain") == "plain"

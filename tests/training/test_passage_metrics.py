@@ -11,7 +11,7 @@ from scipy.stats import chi2, poisson
 from pipeline.model.metrics import rate
 from pipeline.training.passage_metrics import (
     Match,
-    Span,
+    TimedSpan,
     background_of,
     common_seconds,
     confusion,
@@ -27,11 +27,11 @@ from pipeline.training.passage_metrics import (
 )
 
 
-def human(start: float, end: float, recording: str = "r") -> Span:
-    return Span(recording, start, end, "human")
+def human(start: float, end: float, recording: str = "r") -> TimedSpan:
+    return TimedSpan(recording, start, end, "human")
 
 
-def drawn(rng: np.random.Generator, n: int, length: int = 30) -> list[Span]:
+def drawn(rng: np.random.Generator, n: int, length: int = 30) -> list[TimedSpan]:
     """Passages with whole seconds, which may overlap."""
     spans = []
     for _ in range(n):
@@ -40,7 +40,7 @@ def drawn(rng: np.random.Generator, n: int, length: int = 30) -> list[Span]:
     return spans
 
 
-def greatest_overlap(found: list[Span], true: list[Span]) -> float:
+def greatest_overlap(found: list[TimedSpan], true: list[TimedSpan]) -> float:
     """By trying all one-to-one pairings."""
     fewer, more = sorted((found, true), key=len)
     return max(
@@ -109,10 +109,10 @@ def test_the_interval_of_a_rate_is_exact(count):
 
 
 def test_labels_in_several_rows_are_one_passage():
-    rows = [human(0, 5), human(5, 9), Span("r", 9, 12, "cow"), human(12, 13), human(20, 21), human(9, 10, "s")]
+    rows = [human(0, 5), human(5, 9), TimedSpan("r", 9, 12, "cow"), human(12, 13), human(20, 21), human(9, 10, "s")]
     assert joined_labels(reversed(rows)) == [
         human(0, 9),
-        Span("r", 9, 12, "cow"),
+        TimedSpan("r", 9, 12, "cow"),
         human(12, 13),
         human(20, 21),
         human(9, 10, "s"),
@@ -120,11 +120,11 @@ def test_labels_in_several_rows_are_one_passage():
 
 
 SECONDS = {"a": 600.0, "b": 600.0, "c": 3000.0}
-TRUE = [human(100, 130, "a"), Span("a", 300, 320, "cow"), human(50, 70, "b"), Span("b", 590, 600, "cow")]
+TRUE = [human(100, 130, "a"), TimedSpan("a", 300, 320, "cow"), human(50, 70, "b"), TimedSpan("b", 590, 600, "cow")]
 FOUND = [
     human(101, 131, "a"),  # right
-    Span("a", 318, 330, "human"),  # wrong class, little overlap
-    Span("b", 52.5, 70.5, None),  # no label
+    TimedSpan("a", 318, 330, "human"),  # wrong class, little overlap
+    TimedSpan("b", 52.5, 70.5, None),  # no label
     human(1000, 1010, "c"),  # false
     human(2000, 2020, "c"),  # false
 ]
@@ -154,7 +154,7 @@ def test_scores_of_a_small_example():
 
 def test_where_nobody_is_labeled_only_that_time_counts():
     """A passage in unlabeled time is neither right nor false."""
-    nobody = [Span("c", 1900, 2800, "nobody"), Span("a", 90, 110, "nobody")]
+    nobody = [TimedSpan("c", 1900, 2800, "nobody"), TimedSpan("a", 90, 110, "nobody")]
     scores = passage_scores(FOUND, TRUE, nobody, SECONDS)
     assert (scores["false"], scores["background_hours"]) == (1, pytest.approx(910 / 3600, abs=1e-6))
     assert scores["background_share"] == pytest.approx(20 / 910, abs=1e-6)
@@ -183,7 +183,7 @@ def test_one_that_never_ends_finds_all_but_overlaps_none_well():
 
 def test_labels_of_whole_recordings_say_whether_somebody_was_found():
     """As files were labeled before there were passages: no background, no onset, no end."""
-    true = [human(0, 600, "a"), Span("b", 0, 600, "cow")]
+    true = [human(0, 600, "a"), TimedSpan("b", 0, 600, "cow")]
     scores = passage_scores([human(200, 420, "a")], true, [], {"a": 600.0, "b": 600.0})
     assert (scores["found"]["value"], scores["found_iou"]["value"]) == (0.5, 0.5)
     assert scores["class_right"]["value"] == 1
@@ -193,7 +193,12 @@ def test_labels_of_whole_recordings_say_whether_somebody_was_found():
 
 def test_segments_of_found_passages_are_compared():
     """Those wholly inside a passage that was found, with a label."""
-    inside = [human(110, 112, "a"), Span("a", 112, 114, "cow"), human(128, 130, "a"), Span("a", 113, 115, None)]
+    inside = [
+        human(110, 112, "a"),
+        TimedSpan("a", 112, 114, "cow"),
+        human(128, 130, "a"),
+        TimedSpan("a", 113, 115, None),
+    ]
     outside = [human(99, 101, "a"), human(129, 131, "a"), human(592, 594, "b"), human(400, 402, "a")]
     scores = passage_scores(FOUND, TRUE, [], SECONDS, segments=[*outside, *inside])
     assert (scores["segments_right"]["value"], scores["segments_right"]["n"]) == (pytest.approx(2 / 3, abs=1e-6), 3)
@@ -201,12 +206,12 @@ def test_segments_of_found_passages_are_compared():
 
 def test_scores_depend_on_neither_order_nor_the_time_of_day():
     """Spans shuffled, and every recording a hundred seconds later behind a hundred seconds that do not count."""
-    nobody = [Span(name, 0, length, "nobody") for name, length in SECONDS.items()]
+    nobody = [TimedSpan(name, 0, length, "nobody") for name, length in SECONDS.items()]
     scores = passage_scores(FOUND, TRUE, nobody, SECONDS)
     rng = np.random.default_rng(0)
 
-    def later(spans: list[Span]) -> list[Span]:
-        moved = [Span(span.recording, span.start + 100, span.end + 100, span.label) for span in spans]
+    def later(spans: list[TimedSpan]) -> list[TimedSpan]:
+        moved = [TimedSpan(span.recording, span.start + 100, span.end + 100, span.label) for span in spans]
         return [moved[number] for number in rng.permutation(len(moved))]
 
     for _ in range(5):

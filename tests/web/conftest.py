@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.model.model import Model
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
 from tests.conftest import TIMEOUT, component, eventually, free_port, network, program
@@ -111,7 +111,9 @@ class Dashboard:
         with Journal(self.state.journal) as journal:
             registry = Registry(self.state.models, journal)
             return [
-                registry.add(Model.load(path), origin=Origin.GIVEN, status=Status.RETIRED, why="for choice").name
+                registry.add(
+                    Model.load(path), origin=ModelOrigin.GIVEN, status=ModelStatus.RETIRED, why="for choice"
+                ).name
                 for path in models
             ]
 

@@ -23,10 +23,10 @@ from pipeline.core.events import (
 )
 from pipeline.daemon.recorder import Recorder
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.audio import SoundStore, Spool
+from pipeline.storage.audio import AudioSpool, SoundStore
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, Moment, give
-from pipeline.storage.passage_history import History
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give
+from pipeline.storage.passage_history import PassageHistory
 from tests.passages import MODEL, facts, passage
 
 SURE = {"human": {"human": -0.02, "human_animal": -4.0}, "human_animal": {"human": -3.0, "human_animal": -0.05}}
@@ -65,7 +65,7 @@ def write_past(state: StateDirectory, passages: Sequence[Past]) -> list[str]:
     store = SoundStore(state.sound, recorder.journal)
     for name, one in zip(names, passages, strict=True):
         if one.kept:
-            spool = Spool(state.sound, piece_seconds=10, finished=store.keep)
+            spool = AudioSpool(state.sound, piece_seconds=10, finished=store.keep)
             spool.begin(name, RATE)
             spool.write(Block(0, sound(name)[:, : round(one.kept * RATE)], np.ones(SENSORS, np.bool_)))
             spool.finish()
@@ -130,8 +130,8 @@ def some_days(last: datetime, *, days: int = 4, each: int = 20) -> list[Past]:
 
 def label_passage(journal: Journal, passage_id: str, label: str, who: str = "anna") -> None:
     """Label a passage as the command does."""
-    for part in History(journal).row(passage_id).parts:
-        give(journal, Moment(part.recording, part.start_sample, part.stop_sample), Given(label, who))
+    for part in PassageHistory(journal).row(passage_id).parts:
+        give(journal, LabelSpan(part.recording, part.start_sample, part.stop_sample), LabelSubmission(label, who))
 
 
 NOW = datetime(2031, 11, 18, 7, 40, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.daemon.recorder import Recorder
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.conftest import component
 from tests.passages import facts, passage
 from tests.web.looks import check_looks
@@ -20,13 +20,13 @@ ENTRY = ".activity .entry"
 OLD_FAULTS = 300
 
 
-def state(seconds: float, sensor: int, to: str, *causes: str) -> Entry:
+def state(seconds: float, sensor: int, to: str, *causes: str) -> JournalEntry:
     body = {"type": "state_changed", "sensor": sensor, "to": to, "causes": list(causes)}
-    return Entry("run", body, recording="r", sample=0, time=START + timedelta(seconds=seconds))
+    return JournalEntry("run", body, recording="r", sample=0, time=START + timedelta(seconds=seconds))
 
 
-def told(seconds: float, kind: str, **body: Any) -> Entry:
-    return Entry("run", {"type": kind, **body}, time=START + timedelta(seconds=seconds))
+def told(seconds: float, kind: str, **body: Any) -> JournalEntry:
+    return JournalEntry("run", {"type": kind, **body}, time=START + timedelta(seconds=seconds))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.conftest import eventually
 from tests.web.conftest import Dashboard
 from tests.web.looks import check_looks
@@ -24,7 +24,7 @@ def test_what_happens_appears_without_loading_the_page(page, dashboard):
     page.wait_for_selector("#connection[data-state=live]")
     page.wait_for_selector(".open-faults :is(h2, .badge)")
     with Journal(dashboard.state.journal) as journal:
-        journal.append([Entry("run", {"type": "model_promoted", "model": "feedbeef", "why": "a test"})])
+        journal.append([JournalEntry("run", {"type": "model_promoted", "model": "feedbeef", "why": "a test"})])
     page.wait_for_selector(f"{ENTRY}:has-text('Model feedbeef decides from now on (a test)')")
 
 
@@ -34,7 +34,7 @@ def test_older_entries_stay_when_something_happens(tmp_path, browser):
     with Journal(made.state.journal) as journal:
         begin = datetime.now(UTC) - timedelta(days=1)
         times = [begin + timedelta(minutes=n) for n in range(900)]
-        journal.append([Entry("old", {"type": "label_refused", "why": f"number {n}"}, time=time)
+        journal.append([JournalEntry("old", {"type": "label_refused", "why": f"number {n}"}, time=time)
                         for n, time in enumerate(times)])  # fmt: skip
     made.start()
     context = browser.new_context(base_url=made.url)
@@ -45,7 +45,7 @@ def test_older_entries_stay_when_something_happens(tmp_path, browser):
         page.get_by_role("button", name="Older").click()
         page.wait_for_selector(f"{ENTRY}:has-text('Label refused: number 0')")
         with Journal(made.state.journal) as journal:
-            journal.append([Entry("run", {"type": "label_refused", "why": "just now"})])
+            journal.append([JournalEntry("run", {"type": "label_refused", "why": "just now"})])
         page.wait_for_selector(f"{ENTRY}:has-text('Label refused: just now')")
         texts = page.locator(f"{ENTRY} p:first-child").all_inner_texts()
     finally:
@@ -59,6 +59,6 @@ def test_pages_that_ask_at_once_share_an_answer(dashboard):
     """The newest entries are put together once for all pages, and again soon."""
     first = dashboard.answer("/api/v1/activity?kind=model")
     with Journal(dashboard.state.journal) as journal:
-        journal.append([Entry("run", {"type": "model_promoted", "model": "cafe", "why": "a test"})])
+        journal.append([JournalEntry("run", {"type": "model_promoted", "model": "cafe", "why": "a test"})])
     eventually(lambda: dashboard.answer("/api/v1/activity?kind=model") != first, "another answer")
     assert "cafe" in dashboard.answer("/api/v1/activity?kind=model")["entries"][0]["text"]

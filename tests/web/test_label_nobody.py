@@ -20,7 +20,7 @@ from pipeline.model.build import whole_chain
 from pipeline.model.model import Model
 from pipeline.retraining.job import Job
 from pipeline.retraining.registry import Registry
-from pipeline.retraining.worker import Outcome, run
+from pipeline.retraining.worker import TrainingOutcome, run
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.simulation.day import Day, Site
 from pipeline.simulation.distractors import DROPS, Distractor
@@ -92,7 +92,7 @@ def heard(tmp_path_factory) -> Iterator[Heard]:
     directory = tmp_path_factory.mktemp("rain")
     write_recordings(directory / "recordings")
     job = Job(recordings=(directory / "recordings",), labels=directory / "recordings" / "labels.csv", **LEARNING)
-    assert run(directory / "state", job, starter=True) is Outcome.PASSED
+    assert run(directory / "state", job, starter=True) is TrainingOutcome.PASSED
     (directory / "drop").mkdir()
     made = Dashboard(directory, None, source=DROPPED)
     try:
@@ -146,7 +146,7 @@ def taught(heard: Heard, label: str, directory: Path) -> Model:
     heard.dashboard.copy_state(directory / "taught")
     for number in numbers:
         changed(heard, f"/api/v1/labels/{number}/take-back")
-    assert run(directory / "taught", Job(**LEARNING)) is Outcome.PASSED
+    assert run(directory / "taught", Job(**LEARNING)) is TrainingOutcome.PASSED
     with Journal(StateDirectory(directory / "taught").journal) as journal:
         registry = Registry(directory / "taught" / "models", journal)
         return registry.load(registry.all()[0].name)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pipeline.storage.journal import Journal
-from pipeline.web.metrics import METRICS, Kind, exposition, seconds_of
+from pipeline.web.metrics import METRICS, MetricKind, exposition, seconds_of
 from tests.conftest import TIMEOUT, component, eventually, free_port, program
 from tests.daemon.live import Running, settings, simulated_sound
 
@@ -181,7 +181,11 @@ def test_the_status_stays_small(finished):
 
 def names_with_ends() -> set[str]:
     """As they may stand in a query."""
-    ends = {Kind.GAUGE: ("",), Kind.COUNTER: ("_total",), Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
+    ends = {
+        MetricKind.GAUGE: ("",),
+        MetricKind.COUNTER: ("_total",),
+        MetricKind.HISTOGRAM: ("_bucket", "_sum", "_count"),
+    }
     return {metric.full_name + end for metric in METRICS for end in ends[metric.kind]}
 
 
@@ -193,7 +197,7 @@ def documented() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def test_every_metric_is_documented_and_no_other():
     known = {
-        metric.full_name + ("_total" if metric.kind is Kind.COUNTER else ""): (str(metric.kind), metric.labels)
+        metric.full_name + ("_total" if metric.kind is MetricKind.COUNTER else ""): (str(metric.kind), metric.labels)
         for metric in METRICS
     }
     assert documented() == known

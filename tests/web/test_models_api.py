@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.model.model import Model, Refusal
-from pipeline.retraining.registry import Origin, Registry, Status
+from pipeline.retraining.registry import ModelOrigin, ModelStatus, Registry
 from pipeline.storage.journal import Journal
 from tests.retraining.test_gate import verdict
 from tests.web.served import Served, served
@@ -21,17 +21,19 @@ def server(tmp_path_factory, model, other_models) -> Iterator[Served]:
         made.state.create()
         with Journal(made.state.journal) as journal:
             registry = Registry(made.state.models, journal)
-            first = registry.add(Model.load(model), origin=Origin.GIVEN, status=Status.CHALLENGER, why="given")
+            first = registry.add(
+                Model.load(model), origin=ModelOrigin.GIVEN, status=ModelStatus.CHALLENGER, why="given"
+            )
             registry.promote(first.name, who="test", why="the first")
             registry.add(
                 Model.load(other_models[0]),
-                origin=Origin.RETRAINED,
-                status=Status.REFUSED,
+                origin=ModelOrigin.RETRAINED,
+                status=ModelStatus.REFUSED,
                 why="worse",
                 facts={"gate": verdict([8] * 12, [9] * 12)},
             )
             removed = registry.add(
-                Model.load(other_models[1]), origin=Origin.RETRAINED, status=Status.RETIRED, why="old"
+                Model.load(other_models[1]), origin=ModelOrigin.RETRAINED, status=ModelStatus.RETIRED, why="old"
             )
             for file in registry.path(removed.name).iterdir():
                 file.unlink()
@@ -160,6 +162,6 @@ def test_a_model_for_another_array_is_not_promoted(server, tmp_path, model):
     foreign = replace(first, grid=replace(first.grid, rate_hz=2 * first.grid.rate_hz)).save(tmp_path / "foreign")
     with Journal(server.state.journal) as journal:
         registry = Registry(server.state.models, journal)
-        name = registry.add(foreign, origin=Origin.GIVEN, status=Status.RETIRED, why="x").name
+        name = registry.add(foreign, origin=ModelOrigin.GIVEN, status=ModelStatus.RETIRED, why="x").name
     code, answer = server.ask(f"/api/v1/models/{name}/promote", {"why": "x"})
     assert (code, "8000 Hz" in answer["error"]) == (400, True)

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.label_names import shown_name
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, Moment, give, somebody
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give, somebody
 from tests.conftest import component, eventually
 from tests.web.conftest import Alone, Dashboard
 from tests.web.fed import FedArray
@@ -168,8 +168,8 @@ def test_the_label_of_somebody_else_appears(now, dashboard, expect):
     row = ended(now)
     part = dashboard.answer(f"/api/v1/passages/{row.get_attribute('data-passage')}")["parts"][0]
     with Journal(dashboard.state.journal) as journal:
-        moment = Moment(part["recording"], part["start_sample"], part["stop_sample"])
-        give(journal, moment, Given("human", "Ada"))
+        moment = LabelSpan(part["recording"], part["start_sample"], part["stop_sample"])
+        give(journal, moment, LabelSubmission("human", "Ada"))
     expect(row.locator(".said")).to_have_text("labeled Human by Ada")
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from pipeline.config.schema import read_settings
 from pipeline.retraining.job import Job
-from pipeline.retraining.worker import Outcome, Workshop, run
+from pipeline.retraining.worker import TrainingOutcome, Workshop, run
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, Moment, give, somebody, take_back
-from pipeline.storage.retention import Worth
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give, somebody, take_back
+from pipeline.storage.retention import RetentionClass
 from tests.conftest import component, eventually, free_port
 from tests.daemon.live import WALKS, settings
 from tests.web.conftest import TIMEOUT, Dashboard
@@ -53,7 +53,7 @@ def unsaid(request) -> Iterator[None]:
         dashboard = request.getfixturevalue("dashboard")
         with Journal(dashboard.state.journal) as journal:
             for one in labels(dashboard):
-                take_back(journal, one["id"], Given(None, "a test"))
+                take_back(journal, one["id"], LabelSubmission(None, "a test"))
 
 
 def post(dashboard: Dashboard, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
@@ -125,9 +125,9 @@ def test_a_key_labels_and_training_sees_it(page, dashboard, tmp_path):
             "SELECT worth FROM pieces WHERE recording = ? AND start < ? AND stop > ?",
             (human["recording"], human["stop"], human["start"]),
         )
-    assert {row["worth"] for row in worth} == {Worth.LABELLED}
+    assert {row["worth"] for row in worth} == {RetentionClass.LABELLED}
     dashboard.copy_state(tmp_path / "state")
-    assert run(tmp_path / "state", Job(components=12, folds=2)) is Outcome.NOTHING
+    assert run(tmp_path / "state", Job(components=12, folds=2)) is TrainingOutcome.NOTHING
     with Journal(tmp_path / "state" / "journal.sqlite") as journal:
         *_, told = journal.events(types=["retraining_finished"])
         examples = Workshop(tmp_path / "state", journal, Job()).examples.load(("human", "human_animal"))
@@ -466,9 +466,9 @@ def test_labels_from_elsewhere_take_a_moment_off_the_queue(page, dashboard):
     items = dashboard.answer("/api/v1/review?most=3")["items"]
     second = next(one for one in items if f"{one['recording']}@{one['start_sample']}" != first)
     with Journal(dashboard.state.journal) as journal:
-        moment = Moment(second["recording"], second["start_sample"], second["stop_sample"])
+        moment = LabelSpan(second["recording"], second["start_sample"], second["stop_sample"])
         waiting = page.inner_text("[data-count=waiting]")
-        give(journal, moment, Given("human", "a neighbour"))
+        give(journal, moment, LabelSubmission("human", "a neighbour"))
     eventually(lambda: page.inner_text("[data-count=waiting]") != waiting, "there is less to review")
     press(page, "s")
     assert another(page, first) != f"{second['recording']}@{second['start_sample']}"

@@ -17,7 +17,7 @@ from pipeline.simulation import Site
 from pipeline.simulation.day import Day
 from pipeline.simulation.faults import FaultPlan, parse_kinds
 from pipeline.storage.journal import Journal
-from pipeline.storage.labels import Given, Moment, give
+from pipeline.storage.labels import LabelSpan, LabelSubmission, give
 from pipeline.storage.passage_table import stored_passages
 from tests.arrays import ARRAY
 from tests.conftest import eventually
@@ -138,8 +138,8 @@ def label_some(dashboard: Dashboard) -> None:
         for row in stored_passages(journal)[::3]:
             (part,) = row.parts
             is_sure = row.label is not None and (row.probability or 0.0) > 0.8
-            moment = Moment(part.recording, part.start_sample, part.stop_sample)
-            give(journal, moment, Given(row.label if is_sure else "nobody", "ada"))
+            moment = LabelSpan(part.recording, part.start_sample, part.stop_sample)
+            give(journal, moment, LabelSubmission(row.label if is_sure else "nobody", "ada"))
 
 
 @pytest.mark.parametrize("name", DAY_PICTURES)

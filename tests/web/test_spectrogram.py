@@ -10,7 +10,7 @@ import pytest
 from pipeline.config.schema import read_settings
 from pipeline.core.errors import NotFound
 from pipeline.core.events import Block
-from pipeline.storage.audio import Part, SoundStore, Spool, piece_end, raw_tail
+from pipeline.storage.audio import AudioPart, AudioSpool, SoundStore, piece_end, raw_tail
 from pipeline.storage.journal import Journal
 from pipeline.web.audio import latest
 from pipeline.web.dependencies import Context
@@ -22,7 +22,7 @@ RATE = 8000
 
 @pytest.fixture
 def spool(tmp_path):
-    made = Spool(tmp_path, piece_seconds=60.0, finished=lambda part: None)
+    made = AudioSpool(tmp_path, piece_seconds=60.0, finished=lambda part: None)
     made.begin("r", RATE)
     yield made
     made.finish()
@@ -90,7 +90,9 @@ def test_pieces_that_end_meanwhile_leave_no_gap(tmp_path):
     listener, found, turn = Listener(tmp_path), [], iter(range(100))
     with Journal(tmp_path / "journal.sqlite") as journal:
         store = SoundStore(tmp_path, journal)
-        spool = Spool(tmp_path, piece_seconds=0.5, finished=lambda part: store.keep(part) if next(turn) % 2 else None)
+        spool = AudioSpool(
+            tmp_path, piece_seconds=0.5, finished=lambda part: store.keep(part) if next(turn) % 2 else None
+        )
         spool.begin("r", RATE)
         for start in range(0, sound.shape[1], 3000):
             spool.write(Block(start, sound[:, start : start + 3000], np.ones(2, np.bool_)))
@@ -130,8 +132,8 @@ def test_the_last_seconds_are_those_of_the_whole_sound(tmp_path, n_stored):
             "INSERT INTO recordings (name, run, rate_hz, sensors, choices, started_at) VALUES ('r', '', ?, 2, '', '')",
             (RATE,),
         )
-        parts: list[Part] = []
-        spool = Spool(context.state.sound, piece_seconds=2.0, finished=parts.append)
+        parts: list[AudioPart] = []
+        spool = AudioSpool(context.state.sound, piece_seconds=2.0, finished=parts.append)
         spool.begin("r", RATE)
         for start in range(0, sound.shape[1], 1000):
             spool.write(Block(start, sound[:, start : start + 1000], np.ones(2, np.bool_)))

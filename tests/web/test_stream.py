@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.config.schema import read_settings
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from pipeline.web.event_stream import Live
 from pipeline.web.server import serve
 from tests.conftest import awaited, eventually, free_port
@@ -127,13 +127,13 @@ def test_a_page_misses_nothing_from_the_moment_it_comes(tmp_path):
 
     async def first_events() -> bytes:
         with Journal(state.journal) as journal:
-            journal.append([Entry("r", {"type": "tick"})])
+            journal.append([JournalEntry("r", {"type": "tick"})])
             live = Live(state)
             live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
             telling = asyncio.create_task(live.run())
             page = live.stream(after=None, spectrogram=False)
             assert await anext(page) == b"retry: 1000\n\n"
-            journal.append([Entry("r", {"type": "tick"})])
+            journal.append([JournalEntry("r", {"type": "tick"})])
             live.tell({"status": {"run": "r"}, "last_id": journal.last_id})
             async with asyncio.timeout(TIMEOUT):
                 async for told in page:

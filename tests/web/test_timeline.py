@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.conftest import component, eventually
 from tests.web.conftest import Dashboard
 
@@ -162,7 +162,7 @@ def test_missing_sound_shows_as_a_gap_and_differs_from_not_listening(timeline, d
         since = datetime.fromisoformat(found["started_at"])
         moment = since + timedelta(seconds=stop / status["rate_hz"])
         body = {"type": "gap", "reason": "the buffer was full", "recorded": True, **place}
-        journal.append([Entry(status["run"], body, status["recording"], stop, moment)])
+        journal.append([JournalEntry(status["run"], body, status["recording"], stop, moment)])
     gap = page.locator(f"{CHART} .listening .gap")
     expect(gap).to_have_count(1)
     gap.click()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pipeline.storage.journal import Entry, Journal
+from pipeline.storage.journal import Journal, JournalEntry
 from tests.web.served import Served, served
 
 START = datetime(2026, 5, 1, 4, 0, tzinfo=UTC)
@@ -26,7 +26,7 @@ def server(tmp_path_factory) -> Iterator[Served]:
             )
             told = {"sensor": 3, "to": "bad", "causes": ["flat"]}
             body = {"type": "state_changed", "recording": "one", "sample": 60_000, **told}
-            journal.append([Entry("first", body, "one", 60_000, START + timedelta(seconds=60))])
+            journal.append([JournalEntry("first", body, "one", 60_000, START + timedelta(seconds=60))])
         yield made
 
 

@@ -13,7 +13,7 @@ from pipeline.reports.redaction import Redactor
 from pipeline.reports.status import status
 from pipeline.reports.support_bundle import about, write_bundle
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.journal import Journal, StoredEvent
 from pipeline.storage.model_table import model_rows
 
 _EVENTS = 5000
@@ -45,6 +45,6 @@ def _events(journal: Journal) -> str:
     return "\n".join(reversed(lines)) + "\n"
 
 
-def _unsaid(event: Stored) -> dict[str, str]:
+def _unsaid(event: StoredEvent) -> dict[str, str]:
     """Why somebody gave a label is free text, in which anybody may be named."""
     return {"why": "(left out)"} if event.type == str(NoticeKind.LABEL_GIVEN) else {}

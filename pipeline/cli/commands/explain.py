@@ -13,7 +13,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.events import Role
 from pipeline.model.model import Model
 from pipeline.reports.deciding_values import NO_SUMMARY, NO_VALUE, SensorReasons, has_summary, written
-from pipeline.reports.explanation import Explained, Place, explain, refused
+from pipeline.reports.explanation import DecisionPlace, Explained, explain, refused
 from pipeline.reports.explanation_figure import title, write_explanation_figure
 from pipeline.reports.rhythm import rhythm_in_words
 from pipeline.sources.files import find_recordings
@@ -32,7 +32,7 @@ def run_explanation(
     """Explain a decision on the console and in a figure."""
     if out.suffix.lower() not in (".png", ".pdf", ".svg") or out.is_dir():
         raise UsageError(f"--out={str(out)!r} must be a file ending in .png, .pdf or .svg; for example explanation.png")
-    place = Place.of(decision)
+    place = DecisionPlace.of(decision)
     loaded = Model.load(model)
     explained = explain(place, find_recordings(recordings, pattern=pattern), loaded, Choices(), resample=resample)
     for sentence in _sentences(explained):

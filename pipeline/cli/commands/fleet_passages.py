@@ -33,7 +33,7 @@ _WORTH_A_BAR = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PassageListing:
     """A listing of the passages that match, in one of the output formats."""
 
     fleet: Fleet

@@ -11,7 +11,7 @@ from types import FrameType
 from pipeline.core.errors import GemmedError
 from pipeline.fleet.config import Fleet, read_fleet
 from pipeline.fleet.dispatcher import dispatch, load_first_models
-from pipeline.fleet.worker_pool import Crew
+from pipeline.fleet.worker_pool import WorkerPool
 from pipeline.runtime.logs import log
 from pipeline.runtime.systemd import Notifier
 
@@ -19,7 +19,7 @@ from pipeline.runtime.systemd import Notifier
 class FleetRun:
     """One life of the dispatcher, from its start to a signal or the end of its time."""
 
-    def __init__(self, fleet: Fleet, open_crew: Callable[[], Crew], *, seconds: float | None) -> None:
+    def __init__(self, fleet: Fleet, open_crew: Callable[[], WorkerPool], *, seconds: float | None) -> None:
         self._fleet, self._open_crew = fleet, open_crew
         self._until = None if seconds is None else time.monotonic() + seconds
         self._stopped = self._reload = False
@@ -61,7 +61,7 @@ class FleetRun:
         return fleet
 
 
-def start(path: Path, open_crew: Callable[[Fleet], Crew], *, seconds: float | None) -> None:
+def start(path: Path, open_crew: Callable[[Fleet], WorkerPool], *, seconds: float | None) -> None:
     fleet = read_fleet(path)
     load_first_models(fleet)
     FleetRun(fleet, lambda: open_crew(fleet), seconds=seconds).run()

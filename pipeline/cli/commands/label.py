@@ -13,8 +13,8 @@ from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
 from pipeline.storage.label_table import LabelRow, label_row, labels_of_known_recordings
 from pipeline.storage.labels import (
-    Given,
-    Moment,
+    LabelSpan,
+    LabelSubmission,
     check_word,
     give,
     moment_at,
@@ -29,7 +29,7 @@ from pipeline.storage.passage_sources import StoredPassages
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LabelPlace:
     """Where a user says that something was heard; one of four ways."""
 
     event: int | None
@@ -40,12 +40,12 @@ class Place:
     end: float | None
     passage: str | None = None
 
-    def moments(self, state: StateDirectory, journal: Journal) -> list[Moment]:
+    def moments(self, state: StateDirectory, journal: Journal) -> list[LabelSpan]:
         """Return the stretches to label: one; of a passage one for each recording that it lies in."""
         if self.passage is not None:
             self._check()
             row = passage_named(StoredPassages(state).passages(), self.passage)
-            return [Moment(part.recording, part.start_sample, part.stop_sample) for part in row.parts]
+            return [LabelSpan(part.recording, part.start_sample, part.stop_sample) for part in row.parts]
         return [self.moment(journal)]
 
     def _check(self) -> None:
@@ -56,7 +56,7 @@ class Place:
                 "--from S --to S"
             )
 
-    def moment(self, journal: Journal) -> Moment:
+    def moment(self, journal: Journal) -> LabelSpan:
         self._check()
         require_finite("--for", self.lasting_seconds)
         require_finite("--from", self.begin)
@@ -73,7 +73,7 @@ class Place:
 def run_label(
     state: StateDirectory,
     name: str | None,
-    place: Place,
+    place: LabelPlace,
     *,
     take_back: int | None,
     show: bool,
@@ -93,7 +93,7 @@ def run_label(
         if take_back is not None and name:
             raise UsageError(f"--take-back {take_back} and a new label, {name!r}, are two things; say one at a time")
         if take_back is not None:
-            number = taken_back(journal, take_back, Given(None, said_by, why))
+            number = taken_back(journal, take_back, LabelSubmission(None, said_by, why))
             console.print(f"label {take_back} is taken back by {number}", highlight=False)
             return
         if not name:
@@ -101,7 +101,7 @@ def run_label(
         if not new:
             check_word(journal, name)
         for moment in place.moments(state, journal):
-            number = give(journal, moment, Given(name, said_by, why))
+            number = give(journal, moment, LabelSubmission(name, said_by, why))
             console.print(_given(journal, number), highlight=False, soft_wrap=True)
 
 

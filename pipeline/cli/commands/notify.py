@@ -17,7 +17,7 @@ from pipeline.outputs.process import broker_of, message_target, receiver_of
 from pipeline.outputs.services import service_addresses
 from pipeline.outputs.webhook import WebhookTarget
 from pipeline.runtime.state_dir import StateDirectory
-from pipeline.storage.journal import Row, Stored, utc
+from pipeline.storage.journal import Row, StoredEvent, utc
 from pipeline.storage.outbox import Target
 
 _NO_EVENT = 0
@@ -27,12 +27,12 @@ _NO_EVENT = 0
 def send_tests(settings: Settings) -> Iterator[Finding]:
     """Send to one output after the other; one failure does not hide the others."""
     now = datetime.now(UTC)
-    event = Stored(_NO_EVENT, "test", None, None, utc(now), "notification", wording_of(settings).test(now))
+    event = StoredEvent(_NO_EVENT, "test", None, None, utc(now), "notification", wording_of(settings).test(now))
     for what, attempt in _attempts(settings, event):
         yield tried(what, attempt)
 
 
-def _attempts(settings: Settings, event: Stored) -> Iterator[tuple[str, Callable[[], str]]]:
+def _attempts(settings: Settings, event: StoredEvent) -> Iterator[tuple[str, Callable[[], str]]]:
     found = False
     if settings.mqtt.address is not None:
         found = True
@@ -50,7 +50,7 @@ def _attempts(settings: Settings, event: Stored) -> Iterator[tuple[str, Callable
         )
 
 
-def _services(settings: Settings, file: Path, event: Stored) -> Iterator[tuple[str, Callable[[], str]]]:
+def _services(settings: Settings, file: Path, event: StoredEvent) -> Iterator[tuple[str, Callable[[], str]]]:
     state = StateDirectory(settings.storage.directory)
     try:
         addresses = service_addresses(file)
@@ -66,7 +66,7 @@ def _failed(error: UsageError) -> str:
     raise error
 
 
-def _sent(target: Target, event: Stored, told: str) -> str:
+def _sent(target: Target, event: StoredEvent, told: str) -> str:
     try:
         target.connect()
         list(target.send([event]))

@@ -15,7 +15,7 @@ from pipeline.reports.passage_tables import counts_text, replay_table
 from pipeline.reports.replay import Replay
 from pipeline.reports.replay import replay as replay_into
 from pipeline.reports.tables import warnings_of
-from pipeline.reports.what_if import Difference, changed, variant_path
+from pipeline.reports.what_if import DecisionChanges, changed, variant_path
 from pipeline.runtime.process_pool import Engine, progress_bar
 from pipeline.sources.files import Listing, find_recordings
 from pipeline.storage.decision_file import SHOWN, DecisionFile, Event, StandardOutput, read_events, totals
@@ -51,7 +51,7 @@ def run_replay(
     if what_if:
         other = variant_path(out, what_if)
         _replay(changed_task, listing, other, engine=engine, restart=restart, console=console, told=False)
-        difference = Difference.of(read_events(out), read_events(other))
+        difference = DecisionChanges.of(read_events(out), read_events(other))
         if difference.changed:
             console.print(difference.table(task.model.grid.rate_hz))
         console.print(f"with {', '.join(what_if)}: {len(difference.changed)} of {len(difference.pairs)} decisions have "

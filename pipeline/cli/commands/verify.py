@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.reports.verify import Verdict, chosen_run, verify
+from pipeline.reports.verify import Verification, chosen_run, verify
 from pipeline.runtime.process_pool import progress_bar
 from pipeline.runtime.state_dir import StateDirectory
 from pipeline.storage.journal import Journal
@@ -31,7 +31,7 @@ def run_verification(state: StateDirectory, asked: str, console: Console) -> int
     return ALL_EQUAL if all(verdict.equal for verdict in verdicts) else SOME_NOT_COMPARED
 
 
-def _tell(verdicts: Sequence[Verdict], console: Console) -> None:
+def _tell(verdicts: Sequence[Verification], console: Console) -> None:
     table = Table("recording", "events", "decisions", "different")
     for verdict in verdicts:
         found = "not compared" if verdict.why_not else str(verdict.different)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.sensor_state import Cause, Pattern, State
-from pipeline.reports.health import RecordingHealth, SensorHealth, Verdict
+from pipeline.reports.health import FaultOrEvent, RecordingHealth, SensorHealth
 from pipeline.reports.health_page.markup import Markup, tag, together
 from pipeline.reports.health_page.wording import clock, duration_words, elapsed, honest_percent, number
 
@@ -313,9 +313,9 @@ def _gap_marks(gaps: Sequence[tuple[float, float, str]], seconds: float) -> Iter
         yield tag("text", "gap", x=_at(min(merged[0][1] / seconds + 0.01, 0.9)), y=12, class_="cause")
 
 
-def _verdict_marks(verdicts: Sequence[Verdict], seconds: float) -> Iterator[Markup]:
+def _verdict_marks(verdicts: Sequence[FaultOrEvent], seconds: float) -> Iterator[Markup]:
     """A letter each; several of a kind at about the same place are one."""
-    places: dict[tuple[int, Pattern], list[Verdict]] = {}
+    places: dict[tuple[int, Pattern], list[FaultOrEvent]] = {}
     for one in verdicts:
         places.setdefault((int(_MOST_MARKS * one.seconds / seconds), one.pattern), []).append(one)
     for (_, pattern), same in places.items():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.sensor_state import Cause, State
-from pipeline.reports.health import Episode, RecordingHealth, SensorHealth, Verdict
+from pipeline.reports.health import FaultOrEvent, HealthEpisode, RecordingHealth, SensorHealth
 from pipeline.reports.health_page.figure import (
     DEFINITIONS,
     LETTERS,
@@ -294,7 +294,7 @@ def _episodes(recording: RecordingHealth, began: datetime | None) -> Markup:
     return _table(f"What was the matter in {recording.recording}", columns, rows)
 
 
-def _episode(sensor: SensorHealth, episode: Episode, began: datetime | None) -> tuple[str, ...]:
+def _episode(sensor: SensorHealth, episode: HealthEpisode, began: datetime | None) -> tuple[str, ...]:
     return (
         sensor_name(sensor).removeprefix("Sensor "),
         together([_badge_of(episode.cause), tag("span", episode.cause.meaning, class_="meaning")]),
@@ -306,7 +306,7 @@ def _episode(sensor: SensorHealth, episode: Episode, began: datetime | None) -> 
     )
 
 
-def _not_over(episode: Episode) -> Iterator[Markup]:
+def _not_over(episode: HealthEpisode) -> Iterator[Markup]:
     if episode.still_open:
         yield tag("span", "not over", class_="meaning")
 
@@ -315,7 +315,7 @@ def _badge_of(cause: Cause) -> Markup:
     return tag("span", tag("i", class_=f"cell {cause.state}", title=str(cause.state)), str(cause), class_="badge")
 
 
-def _verdicts(verdicts: Sequence[Verdict], began: datetime | None) -> Markup:
+def _verdicts(verdicts: Sequence[FaultOrEvent], began: datetime | None) -> Markup:
     if not verdicts:
         return Markup("")
     rows = [

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pipeline.storage.activity import Kind, Portion, activities
+from pipeline.storage.activity import ActivityKind, Portion, activities
 from pipeline.storage.journal import utc
 from pipeline.storage.labels import parsed_time
 from pipeline.web.dependencies import Context, Laborious, TheContext
@@ -20,7 +20,9 @@ _SAME_SECONDS = 2.0
 @router.get("/activity")
 def activity(
     context: TheContext,
-    kind: Annotated[list[Kind], Query(max_length=4, description="Only these kinds; all if none is given.")] = [],  # noqa: B006
+    kind: Annotated[
+        list[ActivityKind], Query(max_length=4, description="Only these kinds; all if none is given.")
+    ] = [],  # noqa: B006
     before: Annotated[str | None, Query(max_length=40, description="`next` of the portion before.")] = None,
 ) -> Portion:
     """What happened, the newest first; a fault and its recovery are one entry."""
@@ -34,7 +36,7 @@ def activity(
     return newest
 
 
-def _portion(context: Context, kinds: tuple[Kind, ...], before: str | None) -> Portion:
+def _portion(context: Context, kinds: tuple[ActivityKind, ...], before: str | None) -> Portion:
     with context.reading() as journal:
         return activities(
             journal,

@@ -15,17 +15,17 @@ from pipeline.core.errors import GemmedError, NotFound, UsageError
 from pipeline.model.build import loaded
 from pipeline.model.metrics import fused_log_odds
 from pipeline.model.model import Model
-from pipeline.reports.deciding_values import NO_SUMMARY, Reason, fault_in_words, has_summary, known_in_words
+from pipeline.reports.deciding_values import NO_SUMMARY, DecidingValue, fault_in_words, has_summary, known_in_words
 from pipeline.reports.explanation import WHY, Explained, compared, contribution, contributions_are
-from pipeline.reports.reference_audio import Reference, ReferenceSounds
+from pipeline.reports.reference_audio import ReferenceSegment, ReferenceSounds
 from pipeline.reports.rhythm import rhythm_in_words
 from pipeline.reports.stored_explanation import causes_at, explain_stored
 from pipeline.storage.audio import SoundStore
-from pipeline.storage.journal import Journal, Stored
+from pipeline.storage.journal import Journal, StoredEvent
 from pipeline.storage.recordings import recording_row
 from pipeline.web.api.events import EventId
 from pipeline.web.api.sound import WAV, Sensor, wav
-from pipeline.web.audio import Stretch, as_spectrogram, as_wav
+from pipeline.web.audio import AudioStretch, as_spectrogram, as_wav
 from pipeline.web.dependencies import Context, Laborious, TheContext
 from pipeline.web.schemas import Event, Spectrogram
 
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/api/v1", tags=["explanations"], dependencies=[Labori
 _NEAREST = 3
 
 
-class Outcome(BaseModel):
+class OutcomeAnswer(BaseModel):
     """A decision, or the reason for none."""
 
     label: str | None
@@ -75,7 +75,7 @@ class ValueGroup(BaseModel):
     log_odds: float
 
 
-class Rhythm(BaseModel):
+class RhythmAnswer(BaseModel):
     """Rate at which the loudness of the segment repeats."""
 
     words: str = Field(description="Such as: steps at 1.9 per second (autocorrelation 0.54).")
@@ -107,7 +107,7 @@ class SensorExplanation(BaseModel):
     values: list[Value] = Field(default=[], description="Values with the largest effect on log_odds, largest first.")
     groups: list[ValueGroup] = Field(default=[], description="Effects of all values of a kind.")
     contribution: float | None = Field(description="Part of the fused log-odds.")
-    without: Outcome = Field(description="Decision without this sensor.")
+    without: OutcomeAnswer = Field(description="Decision without this sensor.")
     nearest: list[Neighbor]
     nearest_refused: Neighbor | None = Field(description="Nearest excluded segment, if nearer than all references.")
 
@@ -124,7 +124,7 @@ class Explanation(BaseModel):
     contributions_are: str | None = Field(description="What contribution is: contribution, or own log-odds.")
     same: bool | None = Field(description="Whether the p-values, recomputed from the sound, equal those of the event.")
     trained_on: bool | None = Field(description="Whether the segment is a training segment of the model.")
-    rhythm: Rhythm | None = Field(default=None, description="Rhythm of the sensors that were used.")
+    rhythm: RhythmAnswer | None = Field(default=None, description="Rhythm of the sensors that were used.")
     sound: str | None = Field(
         default=None, description="In words, at how many of the sensors that were used the sound is unlike every class."
     )
@@ -161,7 +161,7 @@ def explanation(context: TheContext, number: EventId) -> Explanation:
         )
 
 
-def _decision(journal: Journal, number: int) -> Stored:
+def _decision(journal: Journal, number: int) -> StoredEvent:
     event = journal.event(number)
     if event is None:
         raise NotFound(f"there is no event {number}; /api/v1/events lists them")
@@ -170,7 +170,7 @@ def _decision(journal: Journal, number: int) -> Stored:
     return event
 
 
-def _choices(journal: Journal, event: Stored) -> Choices:
+def _choices(journal: Journal, event: StoredEvent) -> Choices:
     recording = recording_row(journal, event.recording)
     if recording is None:
         raise NotFound(f"recording {event.recording} of event {event.id} is no longer known; choose a newer decision")
@@ -178,7 +178,7 @@ def _choices(journal: Journal, event: Stored) -> Choices:
 
 
 def _explained(
-    context: Context, event: Stored, journal: Journal, sound: SoundStore
+    context: Context, event: StoredEvent, journal: Journal, sound: SoundStore
 ) -> tuple[Model | None, Explained | None, str | None]:
     """Return the model and the explanation as far as they are available, and the reason if not."""
     try:
@@ -192,7 +192,7 @@ def _explained(
 
 
 def _sensor(
-    event: Stored,
+    event: StoredEvent,
     s: int,
     causes: list[str],
     model: Model | None,
@@ -227,18 +227,18 @@ def _sensor(
         values=[_value(one) for one in reasons.values] if reasons else [],
         groups=[ValueGroup(name=name, log_odds=round(x, 6)) for name, x in reasons.groups.items()] if reasons else [],
         contribution=round(contribution(model, choices, weights, log_odds, s), 6) if model else None,
-        without=Outcome(**body["without"][s]),
+        without=OutcomeAnswer(**body["without"][s]),
         nearest=nearest,
         nearest_refused=refused[0] if refused else None,
     )
 
 
-def _compared(event: Stored, model: Model) -> tuple[int, int]:
+def _compared(event: StoredEvent, model: Model) -> tuple[int, int]:
     told = event.body.get("probabilities")  # events of earlier versions have none
     return compared(model.classes, None if told is None else [told[name] for name in model.classes])
 
 
-def _log_odds(event: Stored, model: Model | None) -> np.ndarray:
+def _log_odds(event: StoredEvent, model: Model | None) -> np.ndarray:
     """Return log-odds of the second of the compared classes by each sensor; NaN where it has none."""
     body = event.body
     if model is None or len(model.classes) == 2:
@@ -255,7 +255,7 @@ def _number(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-def _value(reason: Reason) -> Value:
+def _value(reason: DecidingValue) -> Value:
     return Value(
         name=reason.name,
         unit=reason.unit,
@@ -266,9 +266,9 @@ def _value(reason: Reason) -> Value:
     )
 
 
-def _rhythm(explained: Explained) -> Rhythm:
+def _rhythm(explained: Explained) -> RhythmAnswer:
     found = explained.rhythm
-    return Rhythm(
+    return RhythmAnswer(
         words=rhythm_in_words(found),
         is_clear=found is not None and found.is_clear,
         rate_hz=round(found.rate_hz, 3) if found else None,
@@ -281,7 +281,7 @@ def _neighbors(
 ) -> list[Neighbor]:
     found = []
     for place, distance in zip(places.tolist(), distances.tolist(), strict=True):
-        reference = Reference(explained.model, place)
+        reference = ReferenceSegment(explained.model, place)
         why = finder.why_silent(reference)
         found.append(
             Neighbor(
@@ -315,15 +315,15 @@ def reference_spectrogram(context: TheContext, model: ModelName, index: Index, s
     return as_spectrogram(_stretch(context, model, index), sensor)
 
 
-def _stretch(context: Context, name: str, index: int) -> Stretch:
+def _stretch(context: Context, name: str, index: int) -> AudioStretch:
     model = _model(context, name)
     if index >= len(model.memory.start):
         raise NotFound(f"model {name} has no segment {index}; use 0 to {len(model.memory.start) - 1}")
-    reference = Reference(model, index)
+    reference = ReferenceSegment(model, index)
     with context.reading() as journal:
         finder = ReferenceSounds(context.settings, journal, SoundStore(context.state.sound, journal))
         samples = finder.samples(reference)
-    return Stretch(reference.recording, model.grid.rate_hz, reference.start, samples, [])
+    return AudioStretch(reference.recording, model.grid.rate_hz, reference.start, samples, [])
 
 
 def _model(context: Context, name: str) -> Model:

@@ -15,8 +15,8 @@ from pipeline.core.label_names import shown_name
 from pipeline.retraining.registry import Registry
 from pipeline.storage.journal import Journal, Row
 from pipeline.storage.label_table import common_words, count_labels, newest_labels, same_label
-from pipeline.storage.labels import Given, Moment, check_word, give, moment_of_event, take_back
-from pipeline.storage.passage_history import History
+from pipeline.storage.labels import LabelSpan, LabelSubmission, check_word, give, moment_of_event, take_back
+from pipeline.storage.passage_history import PassageHistory
 from pipeline.storage.review_queue import labels_of
 from pipeline.training.labels import NOT_SURE, UNKNOWN, is_class
 from pipeline.web.dependencies import Context, TheContext, Who
@@ -39,7 +39,7 @@ _Why = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, p
 _one_at_a_time = Lock()
 
 
-class Label(BaseModel):
+class LabelAnswer(BaseModel):
     """What somebody said of a stretch of a recording."""
 
     number: int
@@ -56,10 +56,10 @@ class Label(BaseModel):
     void: bool = Field(description="It was taken back, or takes one back.")
 
 
-class Labels(BaseModel):
+class LabelsAnswer(BaseModel):
     """The newest first."""
 
-    labels: list[Label]
+    labels: list[LabelAnswer]
     total: int
 
 
@@ -101,25 +101,25 @@ class NewLabel(BaseModel):
         ),
     ] = None
 
-    def moments(self, journal: Journal, history: History) -> list[Moment]:
+    def moments(self, journal: Journal, history: PassageHistory) -> list[LabelSpan]:
         """Return the stretches to label: one; of a passage one for each recording that it lies in."""
         stretch = (self.recording, self.start_sample, self.stop_sample)
         ways = [self.passage is not None, self.event is not None, stretch != (None, None, None)]
         if sum(ways) == 1:
             if self.passage is not None:
                 parts = history.row(self.passage).parts
-                return [Moment(part.recording, part.start_sample, part.stop_sample) for part in parts]
+                return [LabelSpan(part.recording, part.start_sample, part.stop_sample) for part in parts]
             if self.event is not None:
                 return [moment_of_event(journal, self.event)]
             if self.recording and self.start_sample is not None and self.stop_sample is not None:
-                return [Moment(self.recording, self.start_sample, self.stop_sample)]
+                return [LabelSpan(self.recording, self.start_sample, self.stop_sample)]
         raise UsageError(
             "a label needs a place, and only one: give passage, or event, or recording with start_sample and "
             "stop_sample"
         )
 
 
-class Said(BaseModel):
+class EarlierLabel(BaseModel):
     """What somebody said of the same sound."""
 
     number: int
@@ -128,12 +128,12 @@ class Said(BaseModel):
     time: str
 
 
-class Stored(BaseModel):
+class StoredLabel(BaseModel):
     """It cannot be lost any more."""
 
     number: int
     numbers: list[int] = Field(description="All of them; a passage that lies in two recordings has two.")
-    meanwhile: list[Said] = Field(
+    meanwhile: list[EarlierLabel] = Field(
         description="What others said of the same sound meanwhile; yours counts, as the last."
     )
 
@@ -143,7 +143,7 @@ class TakenBack(BaseModel):
     takes_back: int
 
 
-class Reason(BaseModel):
+class LabelReason(BaseModel):
     why: _Why = ""
 
 
@@ -152,11 +152,11 @@ def labels(
     context: TheContext,
     before: Annotated[int, Query(ge=1, le=2**62, description="Only labels with a smaller number.")] = 2**62,
     most: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Labels:
+) -> LabelsAnswer:
     """Who said what, when and why; also what was taken back, for nothing is ever removed."""
     with context.reading() as journal:
         found = newest_labels(journal, before=before, most=most)
-        return Labels(labels=[Label(**asdict(one)) for one in found], total=count_labels(journal))
+        return LabelsAnswer(labels=[LabelAnswer(**asdict(one)) for one in found], total=count_labels(journal))
 
 
 @router.get("/words")
@@ -186,20 +186,24 @@ def _word(word: str, kind: _Kind, key: str | None, names: Mapping[str, str], *, 
 
 
 @router.post("")
-def label(context: TheContext, who: Who, given: NewLabel) -> Stored:
+def label(context: TheContext, who: Who, given: NewLabel) -> StoredLabel:
     """Say what was heard. The last word of anybody counts; what was said before stays to be read."""
     with _one_at_a_time, context.writing() as journal:
         stored = [_give(journal, moment, given, who) for moment in given.moments(journal, context.history(journal))]
-    return Stored(
+    return StoredLabel(
         number=stored[-1][0],
         numbers=[number for number, _ in stored],
-        meanwhile=[Said(**{name: one[name] for name in Said.model_fields}) for _, others in stored for one in others],
+        meanwhile=[
+            EarlierLabel(**{name: one[name] for name in EarlierLabel.model_fields})
+            for _, others in stored
+            for one in others
+        ],
     )
 
 
-def _give(journal: Journal, moment: Moment, given: NewLabel, who: str) -> tuple[int, list[Row]]:
+def _give(journal: Journal, moment: LabelSpan, given: NewLabel, who: str) -> tuple[int, list[Row]]:
     """Store a label unless it arrived before; return its number, and what others said meanwhile."""
-    said, known = Given(given.label, who, given.why, _VIA), given.known
+    said, known = LabelSubmission(given.label, who, given.why, _VIA), given.known
     # It may have arrived before, and only the answer was lost.
     same = None if known is None else same_label(journal, moment, said, after=known)
     if same is None and not given.new:
@@ -210,7 +214,9 @@ def _give(journal: Journal, moment: Moment, given: NewLabel, who: str) -> tuple[
 
 
 @router.post("/{number}/take-back")
-def taken_back(context: TheContext, who: Who, number: _Number, reason: Reason) -> TakenBack:
+def taken_back(context: TheContext, who: Who, number: _Number, reason: LabelReason) -> TakenBack:
     """What this label said is no longer said; what others said of the same sound stays."""
     with _one_at_a_time, context.writing() as journal:
-        return TakenBack(number=take_back(journal, number, Given(None, who, reason.why, _VIA)), takes_back=number)
+        return TakenBack(
+            number=take_back(journal, number, LabelSubmission(None, who, reason.why, _VIA)), takes_back=number
+        )

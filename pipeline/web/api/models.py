@@ -14,7 +14,7 @@ from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.events import NoticeKind
 from pipeline.model.build import loaded
 from pipeline.reports.model_text import Criterion, agreement, criteria, differences, learned_apart
-from pipeline.reports.reference_audio import Reference, ReferenceSounds
+from pipeline.reports.reference_audio import ReferenceSegment, ReferenceSounds
 from pipeline.retraining.registry import Registered, Registry
 from pipeline.storage.audio import SoundStore
 from pipeline.storage.journal import Journal, Row
@@ -63,7 +63,7 @@ class Models(BaseModel):
     models: list[Listed]
 
 
-class Refused(BaseModel):
+class RefusedCount(BaseModel):
     """How many segments of a sensor training did not learn from, and why."""
 
     sensor: int
@@ -80,10 +80,10 @@ class Described(Listed):
     shadow: dict[str, Any] | None
     wrong_labels: float = Field(description="The share of labels that seem wrong.")
     doubted: list[str] = Field(description="Passages whose labels seem wrong.")
-    refused: list[Refused]
+    refused: list[RefusedCount]
 
 
-class Refusal(BaseModel):
+class RefusedSegment(BaseModel):
     """A segment of one sensor that training did not learn from."""
 
     number: int
@@ -99,7 +99,7 @@ class Refusal(BaseModel):
 class Refusals(BaseModel):
     """Some of them; ask for those after `last` to go on."""
 
-    refusals: list[Refusal]
+    refusals: list[RefusedSegment]
     last: int
     more: bool
 
@@ -121,7 +121,7 @@ class Diff(BaseModel):
     agreement: list[str]
 
 
-class Reason(BaseModel):
+class PromotionReason(BaseModel):
     """Why somebody wants it."""
 
     why: str = Field(min_length=1, max_length=500)
@@ -144,7 +144,7 @@ def models(context: TheContext) -> Models:
 
 
 @router.post("/rollback")
-def rollback(context: TheContext, who: Who, reason: Reason) -> Listed:
+def rollback(context: TheContext, who: Who, reason: PromotionReason) -> Listed:
     """Let the champion before the present one decide again."""
     with _registry(context, write=True) as registry:
         return Listed(**_listed(registry.rollback(who=who, why=reason.why), registry))
@@ -166,7 +166,7 @@ def model(context: TheContext, name: Name) -> Described:
             shadow=shadow,
             wrong_labels=facts.get("wrong_labels", 0.0),
             doubted=facts.get("doubted", []),
-            refused=[Refused(**asdict(one)) for one in refusal_counts(journal, name)],
+            refused=[RefusedCount(**asdict(one)) for one in refusal_counts(journal, name)],
         )
 
 
@@ -205,7 +205,7 @@ def diff(
 
 
 @router.post("/{name}/promote")
-def promote(context: TheContext, who: Who, name: Name, reason: Reason) -> Listed:
+def promote(context: TheContext, who: Who, name: Name, reason: PromotionReason) -> Listed:
     """Let a model decide from now on; a daemon that runs takes it up within a second."""
     with _registry(context, write=True) as registry:
         _require_fit(context, registry, _stored(registry, name).name)
@@ -271,10 +271,10 @@ class _Sounds:
     def __init__(self, context: Context, journal: Journal, name: str) -> None:
         self._finder = ReferenceSounds(context.settings, journal, SoundStore(context.state.sound, journal))
         directory = context.state.models / name
-        self._known: dict[tuple[str, int], Reference] = {}
+        self._known: dict[tuple[str, int], ReferenceSegment] = {}
         if directory.is_dir():
             model = loaded(directory)
-            every = (Reference(model, index) for index in range(len(model.memory.start)))
+            every = (ReferenceSegment(model, index) for index in range(len(model.memory.start)))
             self._known = {(one.recording, one.start): one for one in every}
 
     def of(self, recording: str, start: int) -> tuple[str | None, str | None]:
@@ -287,10 +287,10 @@ class _Sounds:
         return (address, None) if why is None else (None, why)
 
 
-def _refusal(refused: NumberedRefusal, sounds: _Sounds) -> Refusal:
+def _refusal(refused: NumberedRefusal, sounds: _Sounds) -> RefusedSegment:
     row = refused.row
     address, why = sounds.of(row.recording, row.start)
-    return Refusal(
+    return RefusedSegment(
         number=refused.number,
         recording=row.recording,
         start_sample=row.start,

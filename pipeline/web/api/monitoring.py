@@ -13,28 +13,28 @@ from pipeline.web.dependencies import TheContext
 from pipeline.web.metrics import CONTENT_TYPE, exposition
 
 
-class Reason(BaseModel):
+class HealthReason(BaseModel):
     """Why not, and what to do about it."""
 
-    problem: readiness.Problem
+    problem: readiness.ReadinessProblem
     what: str
     cure: str
 
 
-class Health(BaseModel):
+class HealthAnswer(BaseModel):
     """Fine if there is no reason against it."""
 
     ok: bool
-    reasons: list[Reason]
+    reasons: list[HealthReason]
 
     @classmethod
-    def of(cls, reasons: list[readiness.Reason]) -> Self:
-        listed = [Reason(problem=one.problem, what=one.what, cure=one.cure) for one in reasons]
+    def of(cls, reasons: list[readiness.ReadinessReason]) -> Self:
+        listed = [HealthReason(problem=one.problem, what=one.what, cure=one.cure) for one in reasons]
         return cls(ok=not reasons, reasons=listed)
 
 
 router = APIRouter(tags=["monitoring"])
-_NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "No, with the reasons."}}
+_NOT_OK: dict[int | str, dict[str, Any]] = {503: {"model": HealthAnswer, "description": "No, with the reasons."}}
 
 
 @router.get(
@@ -50,17 +50,17 @@ async def metrics(context: TheContext) -> Response:
 
 
 @router.get("/healthz", responses=_NOT_OK)
-async def healthz(context: TheContext, response: Response) -> Health:
+async def healthz(context: TheContext, response: Response) -> HealthAnswer:
     """Say whether data passes through all stages of the daemon."""
     return _answered(reasons_not_healthy(context.live.status, context.live.age_seconds), response)
 
 
 @router.get("/readyz", responses=_NOT_OK)
-async def readyz(context: TheContext, response: Response) -> Health:
+async def readyz(context: TheContext, response: Response) -> HealthAnswer:
     """Say whether sound arrives, is decided about and is stored."""
     return _answered(reasons_not_ready(context.live.status, context.live.age_seconds), response)
 
 
-def _answered(reasons: list[readiness.Reason], response: Response) -> Health:
+def _answered(reasons: list[readiness.ReadinessReason], response: Response) -> HealthAnswer:
     response.status_code = 503 if reasons else 200
-    return Health.of(reasons)
+    return HealthAnswer.of(reasons)

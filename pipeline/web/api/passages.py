@@ -17,13 +17,13 @@ from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.label_names import shown_name
 from pipeline.core.passages import PassageRow
 from pipeline.reports.passage_tables import as_csv
-from pipeline.storage.clips import Sound
+from pipeline.storage.clips import Clip
 from pipeline.storage.journal import Journal, utc
 from pipeline.storage.labels import parsed_time
 from pipeline.storage.passage_history import (
     Brief,
     NightCounts,
-    Wanted,
+    PassageQuery,
     by_day,
     earlier_than,
     kept_share,
@@ -53,7 +53,7 @@ class Labeled(BaseModel):
     time: str
 
 
-class Passage(BaseModel):
+class PassageAnswer(BaseModel):
     """A passage as `gemmed passages --json` gives it, how it is shown, and whether it can be heard."""
 
     model_config = ConfigDict(extra="allow")
@@ -71,16 +71,16 @@ class Passage(BaseModel):
     sound: Literal["kept", "partly", "gone"]
 
 
-class Passages(BaseModel):
+class PassagesAnswer(BaseModel):
     """A portion of the passages that match, the newest first."""
 
-    passages: list[Passage]
+    passages: list[PassageAnswer]
     total: int = Field(description="How many match.")
     next: str | None = Field(description="Give it as `before` to get the next portion; null: there are no more.")
     last_id: int = Field(description="Id of the newest event that is taken into account.")
 
 
-class Day(BaseModel):
+class CalendarDay(BaseModel):
     """Passages that began on a local day, by label and by hour; nobody is not counted."""
 
     day: str
@@ -111,7 +111,7 @@ class Calendar(BaseModel):
     """Passages by local day and hour, the oldest day first; what people said counts before what was decided."""
 
     zone: str
-    days: list[Day]
+    days: list[CalendarDay]
     night: Night
     names: dict[str, str] = Field(description="How each label is shown.")
     now: str = Field(description="The present of the array; a simulated one may be ahead of the clock.")
@@ -129,8 +129,8 @@ def _wanted(
     begun: Annotated[
         bool, Query(description="Only those that began from `since` to `until`; else those that overlap that time.")
     ] = False,
-) -> Wanted:
-    return Wanted(
+) -> PassageQuery:
+    return PassageQuery(
         since=None if since is None else parsed_time(since),
         until=None if until is None else parsed_time(until),
         labels=label,
@@ -142,7 +142,7 @@ def _wanted(
     )
 
 
-TheWanted = Annotated[Wanted, Depends(_wanted)]
+TheWanted = Annotated[PassageQuery, Depends(_wanted)]
 
 
 @router.get("/passages", dependencies=[Laborious])
@@ -151,7 +151,7 @@ def passages(
     wanted: TheWanted,
     before: Annotated[str | None, Query(max_length=300, description="`next` of the portion before.")] = None,
     most: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> Passages:
+) -> PassagesAnswer:
     """Passages, the newest first."""
     with context.reading() as journal:
         history = context.history(journal)
@@ -159,7 +159,7 @@ def passages(
         found = [one for one in history.briefs if wanted.fits(one)]
         portion = list(islice(earlier_than(found, before), most + 1))
         shown = portion[:most]
-        return Passages(
+        return PassagesAnswer(
             passages=[_answer(context, journal, row) for row in history.rows(shown)],
             total=len(found),
             next=place_of(shown[-1]) if len(portion) > most else None,
@@ -199,7 +199,7 @@ def calendar(
     known_since = None if first is None else utc(datetime.fromisoformat(first))
     return Calendar(
         zone=zone,
-        days=[Day(**asdict(one)) for one in by_day(briefs, local, days=days, now=now)],
+        days=[CalendarDay(**asdict(one)) for one in by_day(briefs, local, days=days, now=now)],
         night=_night(night),
         names={label: shown_name(label, context.settings.labels.names) for label in _labels(briefs)},
         now=utc(now),
@@ -232,7 +232,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 @router.get("/passages/{passage}")
-def passage(context: TheContext, passage: _Id) -> Passage:
+def passage(context: TheContext, passage: _Id) -> PassageAnswer:
     """One passage."""
     with context.reading() as journal:
         return _answer(context, journal, context.history(journal).row(passage))
@@ -261,7 +261,7 @@ def clip(
     return Response(as_flac(samples, sound.rate_hz), media_type="audio/flac", headers=headers)
 
 
-def _chosen(sound: Sound, sensor: int | None) -> Any:
+def _chosen(sound: Clip, sensor: int | None) -> Any:
     if sensor is None:
         return sound.samples
     if sensor > sound.samples.shape[1]:
@@ -269,12 +269,12 @@ def _chosen(sound: Sound, sensor: int | None) -> Any:
     return sound.samples[:, sensor - 1]
 
 
-def _answer(context: Context, journal: Journal, row: PassageRow) -> Passage:
+def _answer(context: Context, journal: Journal, row: PassageRow) -> PassageAnswer:
     names = context.settings.labels.names
     first = row.parts[0]
     said = label_of(journal, first.recording, first.start_sample, first.stop_sample)
     share = kept_share(journal, row)
-    return Passage(
+    return PassageAnswer(
         **row.as_dict(),
         rate_hz=known_recording(journal, row.recording).rate_hz,
         name=None if row.label is None else shown_name(row.label, names),

@@ -13,7 +13,7 @@ from pipeline.storage.journal import Journal
 from pipeline.storage.label_table import last_label
 from pipeline.storage.labels import new_labels
 from pipeline.storage.review_queue import Question, Questions, Why, classes_of, given_since
-from pipeline.web.api.labels import Said, Word, words_of
+from pipeline.web.api.labels import EarlierLabel, Word, words_of
 from pipeline.web.dependencies import Context, Laborious, TheContext
 
 router = APIRouter(prefix="/api/v1", tags=["labels"])
@@ -21,7 +21,7 @@ CONTEXT_SECONDS = 4.0
 """Heard before and after, so that one knows what one hears."""
 
 
-class Sensor(BaseModel):
+class SensorVerdictAnswer(BaseModel):
     """What one sensor had to say in a decision."""
 
     sensor: int = Field(description="Counted from 1.")
@@ -43,7 +43,7 @@ class Decided(BaseModel):
     probability: float | None
     reason: str | None
     model: str
-    sensors: list[Sensor]
+    sensors: list[SensorVerdictAnswer]
 
 
 class Teaches(BaseModel):
@@ -78,7 +78,7 @@ class Item(BaseModel):
     why: list[str]
     decision: Decided | None
     teaches: Teaches | None
-    labelled: Said | None = Field(description="What somebody said of it already.")
+    labelled: EarlierLabel | None = Field(description="What somebody said of it already.")
     near: list[Near]
 
 
@@ -89,7 +89,7 @@ class Empty(BaseModel):
     cure: str
 
 
-class Retraining(BaseModel):
+class RetrainingAnswer(BaseModel):
     """When labels are learned from."""
 
     enabled: bool
@@ -107,7 +107,7 @@ class ToReview(BaseModel):
     words: list[Word]
     last_label: int = Field(description="The number of the newest label there is.")
     labels_today: int
-    retraining: Retraining
+    retraining: RetrainingAnswer
 
 
 @router.get("/review", dependencies=[Laborious])
@@ -131,7 +131,9 @@ def review(
             words=words_of(context, journal).words,
             last_label=newest,
             labels_today=given_since(journal, midnight),
-            retraining=Retraining(enabled=training.enabled, new_labels=new_labels(journal), wanted=training.new_labels),
+            retraining=RetrainingAnswer(
+                enabled=training.enabled, new_labels=new_labels(journal), wanted=training.new_labels
+            ),
         )
 
 
@@ -157,7 +159,7 @@ def _item(journal: Journal, question: Question) -> Item:
             disagreement=lesson.disagreement,
             anomaly=lesson.anomaly,
         ),
-        labelled=None if given is None else Said(**{name: given[name] for name in Said.model_fields}),
+        labelled=None if given is None else EarlierLabel(**{name: given[name] for name in EarlierLabel.model_fields}),
         near=[Near(**one) for one in question.near],
     )
 
@@ -182,7 +184,7 @@ def _decided(journal: Journal, event: dict[str, Any]) -> Decided:
         reason=event["reason"],
         model=event["model"],
         sensors=[
-            Sensor(
+            SensorVerdictAnswer(
                 sensor=number,
                 role=role,
                 weight=weight,

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from pipeline.core.errors import NotFound, UsageError
 from pipeline.core.sensor_state import Cause
 from pipeline.reports.health_page.wording import evidence_words
-from pipeline.storage.journal import Journal, Stored, utc
+from pipeline.storage.journal import Journal, StoredEvent, utc
 from pipeline.storage.recordings import recording_row
 from pipeline.storage.rollups import summaries
 from pipeline.storage.stored_events import events_of_sensor, last_heard_decision, opened_fault
@@ -38,7 +38,7 @@ class Causes(BaseModel):
     causes: dict[str, CauseWords]
 
 
-class Found(CauseWords):
+class OpenFault(CauseWords):
     """What is the matter with a sensor now, and what speaks for it."""
 
     cause: str
@@ -47,7 +47,7 @@ class Found(CauseWords):
     evidence_words: str
 
 
-class Sensor(BaseModel):
+class SensorAnswer(BaseModel):
     """How one sensor is, by the last that was told of it."""
 
     sensor: int
@@ -57,7 +57,7 @@ class Sensor(BaseModel):
     since: str | None = Field(description="Since when it is in this state.")
     told: str | None = Field(description="When that was told.")
     event: int | None = Field(description="The event that told it.")
-    causes: list[Found]
+    causes: list[OpenFault]
     last_decision: int | None = Field(
         description="The newest decision of the array; /events/{id}/explanation says why."
     )
@@ -93,7 +93,7 @@ class Fault(BaseModel):
     evidence_words: str
 
 
-class History(BaseModel):
+class SensorHistory(BaseModel):
     """How one sensor was."""
 
     sensor: int
@@ -118,13 +118,13 @@ def _words(cause: Cause) -> dict[str, str]:
 
 
 @router.get("/sensors/{number}")
-def sensor(context: TheContext, number: Number) -> Sensor:
+def sensor(context: TheContext, number: Number) -> SensorAnswer:
     """How a sensor is, and on which evidence."""
     _check(context, number)
     with context.reading() as journal:
         last = _last_state(journal, number)
         found = [] if last is None else [_found(Cause(name), last, journal) for name in last.body["causes"]]
-        return Sensor(
+        return SensorAnswer(
             sensor=number,
             sensors=context.settings.array.sensors,
             state=last.body["to"] if last else "unknown",
@@ -142,21 +142,21 @@ def _check(context: Context, number: int) -> None:
         raise NotFound(f"there is no sensor {number}; the array has 1 to {context.settings.array.sensors}")
 
 
-def _last_state(journal: Journal, number: int) -> Stored | None:
+def _last_state(journal: Journal, number: int) -> StoredEvent | None:
     """Return the last change of state of a sensor, or None."""
     return next(iter(events_of_sensor(journal, "state_changed", number, most=1)), None)
 
 
-def _moment(event: Stored, name: str, journal: Journal) -> str | None:
+def _moment(event: StoredEvent, name: str, journal: Journal) -> str | None:
     """When a sample was heard that an event speaks of."""
     row = recording_row(journal, event.body["recording"])
     return None if row is None else utc(row.time(event.body[name]))
 
 
-def _found(cause: Cause, state: Stored, journal: Journal) -> Found:
+def _found(cause: Cause, state: StoredEvent, journal: Journal) -> OpenFault:
     opened = opened_fault(journal, state.body["recording"], state.body["sensor"], str(cause))
     evidence = state.body["evidence"].get(str(cause), {})
-    return Found(
+    return OpenFault(
         **_words(cause),
         cause=str(cause),
         since=_moment(opened, "since_sample", journal) if opened else None,
@@ -171,7 +171,7 @@ def history(
     number: Number,
     begin: Annotated[AwareDatetime, Query(description="From when on, in ISO 8601.")],
     end: Annotated[AwareDatetime, Query(description="Until when.")],
-) -> History:
+) -> SensorHistory:
     """How a sensor was in a time: states, levels and weights in bins, and what was the matter with it."""
     _check(context, number)
     first, last = _utc(begin), _utc(end)
@@ -181,7 +181,7 @@ def history(
         rows = summaries(journal, begin, end, most_rows=_MOST_BINS)
         ended = events_of_sensor(journal, "fault_closed", number, most=_MOST_FAULTS + 1, since=first, until=last)
         faults = [*_open_faults(journal, number, last), *(_fault(one, journal) for one in ended[:_MOST_FAULTS])]
-        return History(
+        return SensorHistory(
             sensor=number,
             begin=first,
             end=last,
@@ -225,7 +225,7 @@ def _open_faults(journal: Journal, number: int, until: str) -> list[Fault]:
     ]
 
 
-def _fault(event: Stored, journal: Journal) -> Fault:
+def _fault(event: StoredEvent, journal: Journal) -> Fault:
     return Fault(
         event=event.id,
         cause=event.body["cause"],

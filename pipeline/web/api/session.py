@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from pipeline import __version__
 from pipeline.web.dependencies import Context, TheContext
-from pipeline.web.guard import SESSION, Refused, cookie_name, patient, peer
+from pipeline.web.guard import SESSION, RequestRefused, cookie_name, patient, peer
 from pipeline.web.sessions import SESSION_SECONDS, Visitor
 
 router = APIRouter(tags=["session"])
@@ -48,7 +48,7 @@ async def log_in(context: TheContext, request: Request, response: Response, tick
     found, cookie = visitors.by_token(ticket.token), visitors.cookie(ticket.token)
     if found is None or cookie is None:
         visitors.wrong.count(sender)
-        raise Refused(401, "this token is not known; make one with gemmed token")
+        raise RequestRefused(401, "this token is not known; make one with gemmed token")
     visitors.wrong.forgive(sender)
     web = context.settings.web
     response.set_cookie(

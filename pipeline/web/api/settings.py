@@ -31,7 +31,7 @@ class Setting(BaseModel):
     takes_effect: TakesEffect = Field(description="When a change in the file is felt, once it was read again.")
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """Settings that belong together."""
 
     name: str
@@ -44,7 +44,7 @@ class Effective(BaseModel):
 
     file: str | None = Field(description="Where they are from; none if nothing but defaults counts.")
     pid: int | None = Field(description="Of the daemon, which reads the file again when it gets SIGHUP.")
-    tables: list[Table]
+    tables: list[SettingsTable]
     toml: str = Field(description="All of them as a file.")
 
 
@@ -58,7 +58,7 @@ def settings(context: TheContext) -> Effective:
         file=None if chosen.path is None else str(chosen.path),
         pid=status["pid"] if status else None,
         tables=[
-            Table(
+            SettingsTable(
                 name=name,
                 about=getdoc(type(getattr(chosen, name))) or "",
                 settings=[

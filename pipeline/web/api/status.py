@@ -8,16 +8,16 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from pipeline.web.dependencies import TheContext
-from pipeline.web.schemas import Status
+from pipeline.web.schemas import StatusAnswer
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
 
 @router.get("/status")
-async def status(context: TheContext) -> Status:
+async def status(context: TheContext) -> StatusAnswer:
     """The latest that the daemon told."""
     live, age = context.live, context.live.age_seconds
-    return Status(
+    return StatusAnswer(
         running=live.living_run is not None, age_seconds=None if age is None else round(age, 2), status=live.status
     )
 
