@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from pipeline.web.tokens import hash_of, new_token
@@ -34,6 +34,11 @@ def with_tokens(tmp_path_factory):
     made.close()
 
 
+def is_one_label(case: Any) -> bool:
+    """Return whether a single value is given for labels: in an address it is text, whatever its type, and so valid."""
+    return not isinstance((case.query or {}).get("label", []), list)
+
+
 def examine(url: str, headers: dict[str, str], examples: int) -> set[int]:
     """Every operation with what it asks for and with what it does not; the codes that were answered."""
     schemathesis = component("schemathesis")
@@ -58,6 +63,7 @@ def examine(url: str, headers: dict[str, str], examples: int) -> set[int]:
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def keeps_its_promises(case: Any) -> None:
+            assume(mode == schemathesis.GenerationMode.POSITIVE or not is_one_label(case))
             answer = case.call_and_validate(base_url=url, session=session, checks=kept)
             codes.add(answer.status_code)
 
