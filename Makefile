@@ -1,6 +1,6 @@
 # make run    set up everything and run the daemon on a simulated array, until Ctrl-C
 # make demo   the same array as recordings: train, decide, evaluate, examine, explain; look into demo/
-# make test   set up everything, lint, check types, run the tests (nine minutes on two cores)
+# make test   set up everything, lint, check types, run the tests (about ten minutes on two cores)
 # make test-fast   the tests that start no process (under a minute)
 # make soak   long tests: hundreds of kills, hours of sound; one table at the end
 # make screenshots   pictures of the dashboard for the documents
