@@ -44,14 +44,14 @@ class Choices:
             )
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Choices:
-        """Those that `as_dict` told, among other things."""
-        values = {field.name: told[field.name] for field in fields(cls) if field.name in told}
+    def from_dict(cls, stored: Mapping[str, Any]) -> Choices:
+        """Return the choices among values that `as_dict` stored."""
+        values = {field.name: stored[field.name] for field in fields(cls) if field.name in stored}
         # Decided before there was any.
         values.setdefault("health", False)
         values.setdefault("presence", False)
         positions = tuple((float(x), float(y)) for x, y in values.get("positions_m", ()))
-        return cls(**values | {"masked": tuple(told["masked"]), "positions_m": positions})
+        return cls(**values | {"masked": tuple(stored["masked"]), "positions_m": positions})
 
     def as_dict(self) -> dict[str, Any]:
         return {
