@@ -105,7 +105,7 @@ def fleet_run(
             tls = checked_tls(tls_ca, tls_cert, tls_key)
             address = checked_scheduler(scheduler, tls)
 
-        def crew(chosen: Fleet) -> WorkerPool:
+        def pool(chosen: Fleet) -> WorkerPool:
             if engine == "local":
                 from pipeline.fleet.worker_pool import LocalWorkerPool
 
@@ -114,7 +114,7 @@ def fleet_run(
 
             return DaskWorkerPool(address, tls)
 
-        start(path, crew, seconds=seconds)
+        start(path, pool, seconds=seconds)
 
 
 @fleet.command("status")

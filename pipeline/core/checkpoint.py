@@ -25,8 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core import events
-from pipeline.core import sensor_state as conditions
+from pipeline.core import events, sensor_state
 from pipeline.core.errors import StateError
 
 VERSION = 2
@@ -54,7 +53,8 @@ Class = TypeVar("Class", bound=type)
 _WORDS: dict[str, type[Enum]] = {
     one.__name__: one
     for one in (
-        conditions.State, conditions.Liveness, conditions.Cause, conditions.Pattern, events.Authority, events.Role,
+        sensor_state.State, sensor_state.Liveness, sensor_state.Cause, sensor_state.Pattern, events.Authority,
+        events.Role,
     )
 }  # fmt: skip
 _VALUES: dict[str, Any] = {

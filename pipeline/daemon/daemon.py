@@ -51,7 +51,7 @@ from pipeline.runtime.logs import log, start_logging
 from pipeline.runtime.packages import without_web
 from pipeline.runtime.state_dir import StateDirectory, new_run
 from pipeline.runtime.systemd import Notifier
-from pipeline.sources.factory import door, folder, patience, source_name, streamed
+from pipeline.sources.factory import door, folder, retry_policy, source_name, streamed
 from pipeline.sources.live_folder import WatchedFolder
 from pipeline.sources.reconnecting import LiveSource
 from pipeline.storage.cursors import store_heartbeat, stored_place
@@ -86,7 +86,7 @@ class Daemon:
         self._why_stopped = "the source ended"
         self._started = utc(datetime.now(UTC))
         self._beaten_at = self._fed_at = self._told_at = 0.0
-        self._companions: list[ChildProcess] = []
+        self._child_processes: list[ChildProcess] = []
         self._place: str | None = None
         self._models: dict[str, Model] = {}
         self._next: tuple[ArrayInput, Model | None] | None = None
@@ -145,7 +145,7 @@ class Daemon:
         self._load = Load(settings.array.rate_hz)
         self._summaries = Summaries(settings.array.sensors)
         self._observers: list[Observer] = [self._recorder, self._board, self._meters, self._summaries]
-        self._companions = companions(settings, self.run_name)
+        self._child_processes = child_processes(settings, self.run_name)
         stack.callback(self._dismiss_companions)
 
     def _pages(self) -> LiveSource | WatchedFolder | StreamedArray:
@@ -154,7 +154,7 @@ class Daemon:
             heard = self._recorder.journal.events(types=["file_heard"])
             known = {event.body["identity"] for event in heard}
             open_folder = partial(folder, settings, source)
-            return WatchedFolder(open_folder, known=known, name=self._name, patience=patience(settings))
+            return WatchedFolder(open_folder, known=known, name=self._name, retry_policy=retry_policy(settings))
         if isinstance(source, StreamSourceSettings):
             place = stored_place(self._recorder.journal, source_name(settings))
             return streamed(settings, source, place=place, name=self._name)
@@ -167,7 +167,7 @@ class Daemon:
             recording_seconds=settings.storage.recording_seconds,
             beat=self._chain.hearing.grid.stride,
             name=self._name,
-            patience=patience(settings),
+            retry_policy=retry_policy(settings),
         )
 
     def _name(self, number: int) -> str:
@@ -292,7 +292,7 @@ class Daemon:
         self._notifying.least_confidence = settings.decisions.confidence
         if _outside(settings) != _outside(before):
             self._dismiss_companions()
-            self._companions = companions(settings, self.run_name)
+            self._child_processes = child_processes(settings, self.run_name)
         if settings.array.mask != before.array.mask:
             trusted = [sensor + 1 not in settings.array.mask for sensor in range(settings.array.sensors)]
             yield TrustChanged(self._source.position, np.array(trusted))
@@ -306,7 +306,7 @@ class Daemon:
         if watched and now - self._fed_at > watched / 4:
             self._fed_at = now
             self._notifier.alive()
-        if self._companions and now - self._told_at > _TELL_SECONDS:
+        if self._child_processes and now - self._told_at > _TELL_SECONDS:
             self._told_at = now
             self._tell_companions()
         if now - self._beaten_at < _BEAT_SECONDS or self._recorder.read_only:
@@ -320,12 +320,12 @@ class Daemon:
 
     def _tell_companions(self) -> None:
         snapshot = json.dumps({"status": self._status(), "last_id": self._recorder.last_id}).encode()
-        for companion in self._companions:
-            companion.tell(snapshot)
+        for child in self._child_processes:
+            child.tell(snapshot)
 
     def _dismiss_companions(self) -> None:
-        for companion in self._companions:
-            companion.stop()
+        for child in self._child_processes:
+            child.stop()
 
     def _status(self) -> dict[str, Any]:
         model, outlook = self._chain.model, self._housekeeper.outlook
@@ -374,13 +374,13 @@ class Daemon:
         self._recorder.commit()
         self._notify(stopping=True)
         self._recorder.observe(Notice(NoticeKind.RUN_STOPPED, details))
-        self._recorder.commit()  # while there are companions who pass it on
+        self._recorder.commit()  # while there are child processes that forward it
         self._beaten_at = 0.0
         self._beat()
         log.info("stopped", **details)
 
 
-def companions(settings: Settings, run: str) -> list[ChildProcess]:
+def child_processes(settings: Settings, run: str) -> list[ChildProcess]:
     """Those that the settings ask for."""
     modules = []
     if settings.web.enabled:
@@ -396,7 +396,7 @@ def companions(settings: Settings, run: str) -> list[ChildProcess]:
 
 
 def _outside(settings: Settings) -> tuple[object, ...]:
-    """What companions depend on; they read it once."""
+    """Return the settings that child processes read once, at their start."""
     return settings.web, settings.notifications, settings.mqtt, settings.webhook
 
 

@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster as a crew."""
+"""The workers of a Dask cluster as a pool."""
 
 from __future__ import annotations
 

@@ -79,9 +79,9 @@ class Dispatcher:
             self.fleet = fleet
             self.models = hand_in_models(fleet, self._broker)
 
-    def look(self, crew: WorkerPool) -> None:
+    def look(self, pool: WorkerPool) -> None:
         """See who is there and what became of the tasks, and do what is necessary."""
-        workers = crew.workers()
+        workers = pool.workers()
         wanted = {array.name: array for array in self.fleet.arrays}
         for name in [name for name in self._given if name not in wanted]:
             del self._given[name]
@@ -91,18 +91,18 @@ class Dispatcher:
         for array, given in list(self._given.items()):
             if given.choices != self._choices(wanted[array]):
                 log.info("an array is decided for in another way", array=array)
-                self._give(wanted[array], given.worker, crew)
-        self._miss(workers, crew)
+                self._give(wanted[array], given.worker, pool)
+        self._miss(workers, pool)
         if not workers:
             return
         believed = self._believed(workers)
         until = time.monotonic() + self.fleet.places.lease_seconds / 5
         for name, one in wanted.items():
             if name not in self._given and self._is_due(name):
-                self._give(one, self._idlest(self._others(believed, name)), crew)
+                self._give(one, self._idlest(self._others(believed, name)), pool)
                 if time.monotonic() > until:
                     return  # the others next time: the lease of the dispatcher must not run out meanwhile
-        self._balance(workers, believed, crew, wanted)
+        self._balance(workers, believed, pool, wanted)
 
     def _follow(self, array: str, given: _Given, workers: list[str]) -> None:
         if given.worker not in workers:
@@ -127,10 +127,10 @@ class Dispatcher:
             log.warning("a worker fails; others get his arrays", worker=worker, arrays=failed)
             self._shunned[worker] = time.monotonic() + _FAILED_SECONDS
 
-    def _miss(self, workers: list[str], crew: WorkerPool) -> None:
+    def _miss(self, workers: list[str], pool: WorkerPool) -> None:
         """Give arrays to others of which nobody has a lease for long: a worker may be cut off and not know it."""
-        patience, now = self.fleet.places.lease_seconds, time.monotonic()
-        if now - self._looked_at < patience / 4:
+        lease, now = self.fleet.places.lease_seconds, time.monotonic()
+        if now - self._looked_at < lease / 4:
             return
         self._looked_at, held = now, set(self._leases.keys())
         for array, given in list(self._given.items()):
@@ -138,10 +138,10 @@ class Dispatcher:
                 given.seen_at = now
                 if array in self._troubles and now - self._troubles[array].again_at > _LONGEST_PAUSE:
                     del self._troubles[array]
-            elif now - given.seen_at > 2 * patience:
+            elif now - given.seen_at > 2 * lease:
                 log.warning("a worker does not take up an array; another one shall", array=array, worker=given.worker)
                 self._shunned[given.worker] = now + _SHUNNED_SECONDS
-                self._give(self.fleet.array(array), self._idlest(self._believed(workers)), crew)
+                self._give(self.fleet.array(array), self._idlest(self._believed(workers)), pool)
 
     def _believed(self, workers: list[str]) -> list[str]:
         """Those who did not let arrays down lately; all, if there are no others."""
@@ -164,7 +164,7 @@ class Dispatcher:
         loads = self.loads()
         return min(workers, key=lambda worker: loads[worker])
 
-    def _give(self, array: ArrayOfFleet, worker: str, crew: WorkerPool) -> None:
+    def _give(self, array: ArrayOfFleet, worker: str, pool: WorkerPool) -> None:
         assignment = Assignment(
             array=array.name,
             ticket=secrets.token_hex(8),
@@ -176,14 +176,14 @@ class Dispatcher:
             cache=self.fleet.fleet.cache,
         )
         self._tickets.put(array.name, assignment.ticket.encode())
-        task = crew.start(assignment, worker)
+        task = pool.start(assignment, worker)
         self._given[array.name] = _Given(worker, task, assignment.choices, time.monotonic())
 
     def _choices(self, array: ArrayOfFleet) -> Choices:
         return self.fleet.decisions.choices(array.mask, array.positions)
 
     def _balance(
-        self, workers: list[str], believed: list[str], crew: WorkerPool, wanted: Mapping[str, ArrayOfFleet]
+        self, workers: list[str], believed: list[str], pool: WorkerPool, wanted: Mapping[str, ArrayOfFleet]
     ) -> None:
         """Take one array at a time from whoever has two more than another who is believed."""
         loads = self.loads()
@@ -191,7 +191,7 @@ class Dispatcher:
         if loads[busiest] - loads[idlest] > 1:
             name = next(name for name, given in self._given.items() if given.worker == busiest)
             log.info("an array moves", array=name, before=busiest, now=idlest)
-            self._give(wanted[name], idlest, crew)
+            self._give(wanted[name], idlest, pool)
 
     def let_go(self) -> None:
         """Take all tickets back: workers keep what they know, and stop."""
@@ -239,14 +239,14 @@ def hand_in_models(fleet: Fleet, broker: Broker) -> dict[str, str]:
 
 def dispatch(
     fleet: Fleet,
-    open_crew: Callable[[], WorkerPool],
+    open_pool: Callable[[], WorkerPool],
     *,
     stopping: Callable[[], bool],
     reloaded: Callable[[], Fleet | None] = lambda: None,
 ) -> LinkError | None:
     """Until somebody wants it to stop. A broker or a scheduler that is away is waited for; why, if it never came."""
     owner, pause = new_owner(), _FIRST_PAUSE
-    crew: WorkerPool | None = None
+    pool: WorkerPool | None = None
     never_began: LinkError | None = None
     dispatched = False
     try:
@@ -258,13 +258,13 @@ def dispatch(
                     if lease is None:
                         return None
                     with _given_back_if_it_fails(lease):
-                        crew = crew or open_crew()
+                        pool = pool or open_pool()
                         dispatcher = Dispatcher(fleet, broker)
                     pause, dispatched = _FIRST_PAUSE, True
                     log.info("dispatching", fleet=fleet.broker.name, arrays=len(fleet.arrays),
                              broker=fleet.broker.address)  # fmt: skip
                     try:
-                        _serve(dispatcher, lease, crew, stopping, reloaded)
+                        _serve(dispatcher, lease, pool, stopping, reloaded)
                     finally:
                         fleet = dispatcher.fleet
             except LeaseLost:
@@ -272,14 +272,14 @@ def dispatch(
             except LinkError as error:
                 log.error("the fleet is not dispatched", why=str(error), again_in_seconds=pause)
                 never_began = error
-                if crew is not None and crew.is_lost:
-                    crew.close()
-                    crew = None
+                if pool is not None and pool.is_lost:
+                    pool.close()
+                    pool = None
                 rest(pause, stopping)
                 pause = min(2 * pause, _LONGEST_PAUSE)
     finally:
-        if crew is not None:
-            crew.close()
+        if pool is not None:
+            pool.close()
     return None if dispatched else never_began
 
 
@@ -289,10 +289,10 @@ def _only_one(fleet: Fleet, broker: Broker, owner: str, stopping: Callable[[], b
     lease = Lease(leases, RESERVED, owner, seconds=fleet.places.lease_seconds)
     if lease.take():
         return lease
-    patience = 1.5 * fleet.places.lease_seconds  # one that was killed cannot say so
-    until = time.monotonic() + patience
+    seconds = 1.5 * fleet.places.lease_seconds  # one that was killed cannot say so
+    until = time.monotonic() + seconds
     log.info("another dispatcher has the fleet; waiting whether it lives", fleet=fleet.broker.name,
-             owner=owner_of(leases, RESERVED), seconds=patience)  # fmt: skip
+             owner=owner_of(leases, RESERVED), seconds=seconds)  # fmt: skip
     while not stopping():
         if lease.take():
             return lease
@@ -317,7 +317,7 @@ def _given_back_if_it_fails(lease: Lease) -> Iterator[None]:
 def _serve(
     dispatcher: Dispatcher,
     lease: Lease,
-    crew: WorkerPool,
+    pool: WorkerPool,
     stopping: Callable[[], bool],
     reloaded: Callable[[], Fleet | None],
 ) -> None:
@@ -325,7 +325,7 @@ def _serve(
     while not stopping():
         if (another := reloaded()) is not None:
             dispatcher.change(another)
-        dispatcher.look(crew)
+        dispatcher.look(pool)
         if lease.is_due:
             lease.renew()
         time.sleep(_LOOK_SECONDS)

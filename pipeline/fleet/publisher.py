@@ -37,7 +37,7 @@ from pipeline.fleet.uplink import Channel, Uplink
 from pipeline.runtime.logs import log
 from pipeline.runtime.state_dir import new_run
 from pipeline.runtime.systemd import Notifier
-from pipeline.sources.factory import door, folder, patience
+from pipeline.sources.factory import door, folder, retry_policy
 from pipeline.sources.files import FileSource, Listing, Recording, files_of, sound_identity
 from pipeline.sources.live_folder import WatchedFolder
 from pipeline.sources.reconnecting import LiveSource
@@ -353,7 +353,9 @@ class Publisher:
         settings, source = self.settings, self.settings.source
         if isinstance(source, chosen.FolderSourceSettings):
             open_folder = partial(folder, settings, source)
-            return WatchedFolder(open_folder, known=set(spool.done), name=self._name, patience=patience(settings))
+            return WatchedFolder(
+                open_folder, known=set(spool.done), name=self._name, retry_policy=retry_policy(settings)
+            )
         return LiveSource(
             door(settings),
             rate_hz=settings.array.rate_hz,
@@ -363,7 +365,7 @@ class Publisher:
             recording_seconds=settings.storage.recording_seconds,
             beat=max(1, round(settings.publish.block_seconds * settings.array.rate_hz)),
             name=self._name,
-            patience=patience(settings),
+            retry_policy=retry_policy(settings),
         )
 
     def _name(self, number: int) -> str:

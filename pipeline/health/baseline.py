@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.events import Mask, Numbers
-from pipeline.health import cross_sensor_checks as together_checks
+from pipeline.health import cross_sensor_checks
 from pipeline.health.cross_sensor_checks import ArrivalBaseline as UsualRelations
 from pipeline.health.measures import BANDS_HZ, Measures
 
@@ -60,7 +60,7 @@ def learn_usual(seconds: Sequence[Measures]) -> Baseline | None:
     return Baseline(
         floor_db=own,
         offset_db=offsets,
-        relations=together_checks.usual(relations[::every]) if relations else None,
+        relations=cross_sensor_checks.usual(relations[::every]) if relations else None,
     )
 
 

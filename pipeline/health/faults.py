@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.checkpoint import value
 from pipeline.core.events import Evidence, FaultClosed, FaultOpened, Mask, Numbers
 from pipeline.core.sensor_state import Cause
-from pipeline.health import cross_sensor_checks as together_checks
+from pipeline.health import cross_sensor_checks
 from pipeline.health.baseline import Baseline
 from pipeline.health.checks import LONGEST_SECONDS, Check, Limits, Recent
 from pipeline.health.measures import Measures
@@ -70,7 +70,7 @@ class Faults:
         windows = [one for one in takewhile(bool, (one.relations for one in reversed(seconds))) if one][::-1]
         if not windows:
             return
-        found = together_checks.causes(windows, usual.relations, self._relations.standing)
+        found = cross_sensor_checks.causes(windows, usual.relations, self._relations.standing)
         if any(found.values()):
             spoilt = set(np.flatnonzero(np.any(self._spoilt, axis=0)).tolist())
             found = {
@@ -224,7 +224,7 @@ class _RelationWatches:
             for row in {row for row, _ in places}
         }
 
-    def look(self, now: Measures, found: Mapping[str, together_checks.Found]) -> None:
+    def look(self, now: Measures, found: Mapping[str, cross_sensor_checks.Found]) -> None:
         self._quiet_seconds += 1
         self._blind_seconds = np.maximum(self._blind_seconds - 1, 0)
         for row, cause in enumerate(self._causes):
@@ -252,7 +252,7 @@ class _RelationWatches:
                 self.active[row, sensor] = False
                 self._faults.pop((row, sensor), None)
                 self._running_seconds[row, sensor] = 0
-                self._blind_seconds[row, sensor] = together_checks.HISTORY
+                self._blind_seconds[row, sensor] = cross_sensor_checks.HISTORY
 
     def faults(self, sensor: int) -> Iterator[tuple[Cause, _Fault]]:
         for row in np.flatnonzero(self.active[:, sensor]).tolist():

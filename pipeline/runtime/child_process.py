@@ -1,8 +1,8 @@
 """Processes that talk to the outside for the daemon: whatever a page, a broker or a slow link does, it decides on.
 
-The daemon holds one end of a socket, the companion has the other as its standard input. First it is told what it needs
-to know, then how things stand, about twice a second. When the daemon is gone, however that happened, the socket ends,
-and so does the companion.
+The daemon holds one end of a socket, the child process has the other as its standard input. It receives the settings
+first, then the status of the daemon about twice a second. When the daemon is gone, however that happened, the socket
+ends, and so does the child process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ChildProcess:
         lived = now - self._started_at
         self._pause = _FIRST_PAUSE_SECONDS if lived > _WELL_SECONDS else min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self._next_at = now + self._pause
-        log.warning("a companion is missing; it is started again", module=self.module, why=why, seconds=self._pause)
+        log.warning("child process exited, restarting", module=self.module, why=why, seconds=self._pause)
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -101,7 +101,7 @@ class ChildProcess:
 
 
 class Parent:
-    """The daemon, as its companion knows it."""
+    """The daemon, as its child process knows it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

@@ -20,7 +20,7 @@ _TICK_SECONDS = 1.0
 """A folder is asked at least so often whether to stop."""
 
 
-def patience(settings: chosen.Settings) -> RetryPolicy:
+def retry_policy(settings: chosen.Settings) -> RetryPolicy:
     source = settings.source
     return RetryPolicy(
         tick_seconds=source.tick_seconds,
@@ -152,7 +152,7 @@ def streamed(
         place=place,
         from_newest=source.begin == "newest",
         name=name,
-        patience=patience(settings),
+        retry_policy=retry_policy(settings),
     )
 
 

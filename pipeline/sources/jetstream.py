@@ -40,11 +40,11 @@ class StreamedArray:
         place: str | None,
         from_newest: bool,
         name: Callable[[int], str],
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
     ) -> None:
         self._access, self._log, self._array = access, log, array
         self._rate_hz, self._n_sensors = rate_hz, n_sensors
-        self._from_newest, self._name, self._patience = from_newest, name, patience
+        self._from_newest, self._name, self._retry_policy = from_newest, name, retry_policy
         self._recording: RecordingStarted | None = None
         self._page: RecordingStarted | None = None
         self._number = self._base = 0
@@ -80,18 +80,18 @@ class StreamedArray:
         return max(0.0, (datetime.now(UTC) - self._last.time).total_seconds())
 
     def _play(self) -> Generator[object, None, None]:
-        wait = self._patience.retry_first_seconds
+        wait = self._retry_policy.retry_first_seconds
         while not self._stopped:
             self.openings += 1
             try:
                 with Broker(self._access, name=f"gemmed run hears {self._array}") as broker:
                     for fact in self._heard(broker):
-                        wait = self._patience.retry_first_seconds
+                        wait = self._retry_policy.retry_first_seconds
                         yield fact
             except (LinkError, SourceError) as error:
                 yield SourceTrouble(f"array {self._array}", str(error))
                 yield from self._pause(wait)
-                wait = min(2 * wait, self._patience.retry_most_seconds)
+                wait = min(2 * wait, self._retry_policy.retry_most_seconds)
 
     def _pause(self, seconds: float) -> Iterator[Idle]:
         until = time.monotonic() + seconds

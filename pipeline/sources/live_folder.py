@@ -25,8 +25,8 @@ class WatchedFolder:
     place = None
 
     def __init__(self, open_folder: Callable[[set[str]], Source], *, known: set[str], name: Callable[[int], str],
-                 patience: RetryPolicy) -> None:  # fmt: skip
-        self._open, self._known, self._name, self._patience = open_folder, known, name, patience
+                 retry_policy: RetryPolicy) -> None:  # fmt: skip
+        self._open, self._known, self._name, self._retry_policy = open_folder, known, name, retry_policy
         self._number = 0
         self._stopped = False
         self.position = 0
@@ -50,20 +50,20 @@ class WatchedFolder:
         """Every file is a recording anyway."""
 
     def _play(self) -> Generator[object, None, None]:
-        wait = self._patience.retry_first_seconds
+        wait = self._retry_policy.retry_first_seconds
         while not self._stopped:
             self.openings += 1
             try:
                 with self._open(self._known) as source:
                     for fact in source:
-                        wait = self._patience.retry_first_seconds
+                        wait = self._retry_policy.retry_first_seconds
                         yield self._named(fact)
                         if self._stopped:
                             return
             except SourceError as error:
                 yield SourceTrouble("watched folder", str(error))
                 yield from self._pause(wait)
-                wait = min(2 * wait, self._patience.retry_most_seconds)
+                wait = min(2 * wait, self._retry_policy.retry_most_seconds)
 
     def _pause(self, seconds: float) -> Iterator[Tick]:
         since = time.monotonic()

@@ -123,14 +123,14 @@ class LiveSource:
         recording_seconds: float = 6 * 3600.0,
         beat: int = 1,
         name: Callable[[int], str] = "recording-{}".format,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._door, self._rate_hz, self._n_sensors = door, rate_hz, n_sensors
         self._capacity, self._drop_oldest = max(1, round(buffer_seconds * rate_hz)), drop_oldest
         self._length, self._name, self._beat = round(recording_seconds * rate_hz), name, beat
-        self._patience = patience or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._steady, self._clock = steady, _Clock(wall, steady)
         self._stopped = False
         self._connection: SourceConnection | None = None
@@ -179,17 +179,17 @@ class LiveSource:
 
     def _play(self) -> Generator[object, None, None]:
         yield self._begin(self._clock.now())
-        wait = self._patience.retry_first_seconds
+        wait = self._retry_policy.retry_first_seconds
         silent_since = self._steady()
         while not self._stopped:
             self._left = [connection for connection in self._left if connection.hangs]
             heard = (yield from self._hear(silent_since)) if len(self._left) < _MOST_HANGING else None
             if heard is not None:
-                silent_since, wait = heard, self._patience.retry_first_seconds
+                silent_since, wait = heard, self._retry_policy.retry_first_seconds
             if not self._door.again:
                 return
             yield from self._pause(wait, silent_since)
-            wait = min(2 * wait, self._patience.retry_most_seconds)
+            wait = min(2 * wait, self._retry_policy.retry_most_seconds)
 
     def _hear(self, silent_since: float) -> Generator[object, None, float | None]:
         """All of one connection; when it delivered its last sample, None if it never did."""
@@ -212,13 +212,13 @@ class LiveSource:
         ticked_at = self._steady()
         until = ticked_at + seconds
         while not self._stopped and (left := until - self._steady()) > 0:
-            time.sleep(min(left, self._patience.tick_seconds, _LOOK_UP_SECONDS))
+            time.sleep(min(left, self._retry_policy.tick_seconds, _LOOK_UP_SECONDS))
             if self._steady() - ticked_at >= self._tick_every(self._steady() - silent_since):
                 ticked_at = self._steady()
                 yield self._tick(ticked_at - silent_since)
 
     def _tick_every(self, silent_seconds: float) -> float:
-        often = self._patience.tick_seconds
+        often = self._retry_policy.tick_seconds
         return often if silent_seconds <= _DETAILED_TICKS else max(often, _SLOW_TICKS)
 
     def _tick(self, waited_seconds: float) -> Tick:
@@ -271,7 +271,7 @@ class _Hearing:
 
     def __init__(self, live: LiveSource, ring: RingBuffer, silent_since: float) -> None:
         self._live, self._ring, self._silent_since = live, ring, silent_since
-        self._patience, self._steady = live._patience, live._steady
+        self._retry_policy, self._steady = live._retry_policy, live._steady
         self.heard = False
         self._paced_at, self._paced = self._steady(), 0
 
@@ -281,7 +281,7 @@ class _Hearing:
         while not self._live._stopped:
             until_beat = self._live._beat - self._live.position % self._live._beat
             item = self._ring.take(
-                seconds=min(self._patience.tick_seconds, _LOOK_UP_SECONDS),
+                seconds=min(self._retry_policy.tick_seconds, _LOOK_UP_SECONDS),
                 least=until_beat,
                 most=until_beat + most // self._live._beat * self._live._beat,
             )
@@ -311,7 +311,7 @@ class _Hearing:
         if not self._live._door.again:
             return False
         since = self._ring.arrived_at if self._live._door.idle_is_stuck else self._ring.alive_at
-        return now - since > self._patience.stuck_seconds
+        return now - since > self._retry_policy.stuck_seconds
 
     def _ended(self, ended: Ended) -> Iterator[object]:
         curable = isinstance(ended.error, GemmedError | OSError) and not isinstance(ended.error, SettingsError)
@@ -353,7 +353,7 @@ class _Hearing:
         if live.position > 0:
             missed = round(silence * live._rate_hz) - self._ring.first_length
             # Where ticks have told of the silence already, it is not measured a second time.
-            told = silence > self._patience.tick_seconds
+            told = silence > self._retry_policy.tick_seconds
             yield from live._missing(missed, f"{live._door.name} was away", recorded=not told)
         elif silence > _SAME_CLOCK_SECONDS:
             yield live._begin(live._clock.now())  # time is counted from the first sample on
@@ -361,7 +361,7 @@ class _Hearing:
 
     def _pace(self, now: float) -> Iterator[Paced]:
         """Only of a source with a clock of its own; one that waits for us has none."""
-        if not (self.heard and self._live._drop_oldest) or now - self._paced_at < self._patience.pace_seconds:
+        if not (self.heard and self._live._drop_oldest) or now - self._paced_at < self._retry_policy.pace_seconds:
             return
         arrived_at, arrived = self._ring.arrived_at, self._ring.arrived
         if arrived_at > self._paced_at:

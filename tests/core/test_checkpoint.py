@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_st
 
-from pipeline.core import checkpoint as snapshots
+from pipeline.core import checkpoint
 from pipeline.core.checkpoint import packed, restore, snapshot, unpacked, value
 from pipeline.core.errors import StateError
 from pipeline.core.events import Authority, FaultOpened, Span, TrustChanged
@@ -133,7 +133,7 @@ def test_arrays_may_be_written_to_if_they_might_be_before():
     assert not frozen_again.trusted.flags.writeable
 
 
-def sealed(text: object, arrays: bytes = b"", version: int = snapshots.VERSION) -> bytes:
+def sealed(text: object, arrays: bytes = b"", version: int = checkpoint.VERSION) -> bytes:
     """What somebody might write who knows the format."""
     told = json.dumps(text).encode()
     rest = zlib.compress(struct.pack("<I", len(told)) + told + arrays)
@@ -200,7 +200,7 @@ def test_more_than_it_says_is_refused():
 
 
 def test_few_bytes_that_unfold_to_many_are_refused(monkeypatch):
-    monkeypatch.setattr(snapshots, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "_MOST_BYTES", 1000)
     with pytest.raises(StateError, match="its end is missing"):
         unpacked(packed(np.zeros(1000)))
 

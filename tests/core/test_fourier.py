@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.core import fourier as transforms
+from pipeline.core import fourier
 from pipeline.core.fourier import fast_length, irfft, rfft
 
 LENGTHS = (1, 2, 7, 256, 800, 4000)
@@ -18,8 +18,8 @@ PRECISIONS = [(np.float32, 1e-6), (np.float64, 1e-14)]
 @pytest.fixture(params=["ducc0", "scipy"], autouse=True)
 def library(request, monkeypatch):
     if request.param == "scipy":
-        monkeypatch.setattr(transforms, "r2c", None)
-    elif transforms.r2c is None:
+        monkeypatch.setattr(fourier, "r2c", None)
+    elif fourier.r2c is None:
         pytest.skip("ducc0 is not installed")
 
 

@@ -71,7 +71,7 @@ class _Task:
 
 
 class Threads:
-    """Workers as threads of this process, who live on when a dispatcher closes his crew, as those of a cluster do."""
+    """Workers as threads of this process, who live on when a dispatcher closes its pool, as those of a cluster do."""
 
     is_lost = False
 
@@ -151,15 +151,15 @@ def fleet_of(stage, tmp_path, model, lease_seconds) -> Callable[..., Fleet]:
 
 
 @pytest.fixture
-def crew():
+def pool():
     made = Threads("first", "second")
     yield made
     made.bury()
 
 
-def look_until(dispatcher: Dispatcher, crew: Threads, holds: Callable[[], object]) -> None:
+def look_until(dispatcher: Dispatcher, pool: Threads, holds: Callable[[], object]) -> None:
     def looked() -> object:
-        dispatcher.look(crew)
+        dispatcher.look(pool)
         return holds()
 
     eventually(looked, every=0.1)
@@ -188,16 +188,16 @@ def held(stage: Stage) -> set[str]:
 class Dispatching:
     """A dispatcher as it runs for a user, until it is stopped."""
 
-    def __init__(self, fleet: Fleet, crew: Threads) -> None:
+    def __init__(self, fleet: Fleet, pool: Threads) -> None:
         self.another: Fleet | None = None
         self._stopped = False
         self._raised: BaseException | None = None
-        self._thread = Thread(target=self._run, args=(fleet, crew), daemon=True)
+        self._thread = Thread(target=self._run, args=(fleet, pool), daemon=True)
         self._thread.start()
 
-    def _run(self, fleet: Fleet, crew: Threads) -> None:
+    def _run(self, fleet: Fleet, pool: Threads) -> None:
         try:
-            dispatch(fleet, lambda: crew, stopping=lambda: self._stopped, reloaded=self._reloaded)
+            dispatch(fleet, lambda: pool, stopping=lambda: self._stopped, reloaded=self._reloaded)
         except BaseException as error:
             self._raised = error
 
@@ -219,102 +219,102 @@ class Dispatching:
             raise self._raised
 
 
-def test_all_arrays_are_given_evenly_and_one_who_comes_later_gets_his_share(stage, crew, fleet_of, sound, expected):
+def test_all_arrays_are_given_evenly_and_one_who_comes_later_gets_his_share(stage, pool, fleet_of, sound, expected):
     place = len(sound) // 2
     for letter in "abcdef":
         stage.publish(letter, sound[:place])
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("abcdef"), broker)
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(first=3, second=3))
-        look_until(dispatcher, crew, lambda: heard(stage, "abcdef"))
-        assert len(crew.tasks) == 6
-        crew.hire("third")
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(first=2, second=2, third=2))
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(first=3, second=3))
+        look_until(dispatcher, pool, lambda: heard(stage, "abcdef"))
+        assert len(pool.tasks) == 6
+        pool.hire("third")
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(first=2, second=2, third=2))
         for letter in "abcdef":
             stage.publish(letter, sound[place:])
-        look_until(dispatcher, crew, lambda: heard(stage, "abcdef"))
-        assert len(crew.tasks) == 8  # no more moved than had to
+        look_until(dispatcher, pool, lambda: heard(stage, "abcdef"))
+        assert len(pool.tasks) == 8  # no more moved than had to
         look_until(
-            dispatcher, crew, lambda: [task.ended for task in crew.tasks if task.ended] == [TaskResult(HANDED_OVER)] * 2
+            dispatcher, pool, lambda: [task.ended for task in pool.tasks if task.ended] == [TaskResult(HANDED_OVER)] * 2
         )
     for letter in "abcdef":
         assert stage.decided(letter, len(expected)) == expected
 
 
 @runs_out
-def test_the_arrays_of_one_who_dies_are_given_to_others(stage, crew, fleet_of, sound, expected):
+def test_the_arrays_of_one_who_dies_are_given_to_others(stage, pool, fleet_of, sound, expected):
     """Nobody is there for a while, too: they wait."""
     place = len(sound) // 2
     for letter in "abcd":
         stage.publish(letter, sound[:place])
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("abcd"), broker)
-        look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
-        crew.kill("first")
+        look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
+        pool.kill("first")
         for letter in "abcd":
             stage.publish(letter, sound[place : place + 3])
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(second=4))
-        crew.kill("second")
-        dispatcher.look(crew)
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(second=4))
+        pool.kill("second")
+        dispatcher.look(pool)
         assert not dispatcher.loads()
-        crew.hire("third")
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(third=4))
+        pool.hire("third")
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(third=4))
         for letter in "abcd":
             stage.publish(letter, sound[place + 3 :])
-        look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
+        look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
     for letter in "abcd":
         assert stage.decided(letter, len(expected)) == expected
 
 
 @runs_out
-def test_one_who_does_not_take_up_his_arrays_is_passed_over(stage, crew, fleet_of, sound, expected):
+def test_one_who_does_not_take_up_his_arrays_is_passed_over(stage, pool, fleet_of, sound, expected):
     for letter in "abcd":
         stage.publish(letter, sound)
-    crew.freeze("first")
+    pool.freeze("first")
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("abcd"), broker)
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(first=2, second=2))
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(second=4))
-        look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(first=2, second=2))
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(second=4))
+        look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
         assert dispatcher.loads() == Counter(second=4)
     for letter in "abcd":
         assert stage.decided(letter, len(expected)) == expected
 
 
-def test_an_array_that_nobody_took_up_can_be_removed(stage, crew, fleet_of):
-    crew.freeze("first")
+def test_an_array_that_nobody_took_up_can_be_removed(stage, pool, fleet_of):
+    pool.freeze("first")
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("ab"), broker)
-        look_until(dispatcher, crew, lambda: dispatcher.loads() == Counter(first=1, second=1))
+        look_until(dispatcher, pool, lambda: dispatcher.loads() == Counter(first=1, second=1))
         dispatcher._given["a"].seen_at -= 10 * LEASE_SECONDS
         dispatcher._looked_at -= 10 * LEASE_SECONDS
         dispatcher.change(fleet_of("b"))
-        dispatcher.look(crew)
+        dispatcher.look(pool)
         assert sum(dispatcher.loads().values()) == 1
         assert stage.places.tickets(broker).get("a") is None
 
 
-def test_an_array_that_fails_is_tried_again_ever_later_while_the_others_go_on(stage, crew, fleet_of, sound, expected):
+def test_an_array_that_fails_is_tried_again_ever_later_while_the_others_go_on(stage, pool, fleet_of, sound, expected):
     for letter in "abc":
         stage.publish(letter, sound)
     with stage.broker() as broker:
         checkpoints = stage.places.checkpoints(broker)
         checkpoints.put("a", b"GEMMED nonsense" * 9)
         dispatcher = Dispatcher(fleet_of("abc"), broker)
-        look_until(dispatcher, crew, lambda: sum(task.ended is not None for task in crew.of("a")) == 3)
-        tasks = crew.of("a")
+        look_until(dispatcher, pool, lambda: sum(task.ended is not None for task in pool.of("a")) == 3)
+        tasks = pool.of("a")
         assert all(task.ended.failed and "stored state" in task.ended.why for task in tasks)
         assert "stored state" in stage.status("a")["failed"]
         pauses = [after.began_at - before.began_at for before, after in pairwise(tasks)]
         assert pauses[0] >= 1.0
         assert pauses[1] >= 2.0
-        look_until(dispatcher, crew, lambda: heard(stage, "bc"))
-        assert len(crew.of("b")) == len(crew.of("c")) == 1
+        look_until(dispatcher, pool, lambda: heard(stage, "bc"))
+        assert len(pool.of("b")) == len(pool.of("c")) == 1
         for letter in "bc":
             assert stage.decided(letter, len(expected)) == expected
         assert stage.told("a") == []
         checkpoints.delete("a")
-        look_until(dispatcher, crew, lambda: heard(stage, "a"))
+        look_until(dispatcher, pool, lambda: heard(stage, "a"))
         assert stage.decided("a", len(expected)) == expected
         stage.until_status("a", lambda status: status["failed"] is None)
 
@@ -336,61 +336,61 @@ class _Failing(Threads):
 
 def test_a_worker_with_whom_everything_fails_does_not_draw_all_arrays(stage, fleet_of, sound, expected):
     """He is always idle; but after two of them the others get all."""
-    crew = _Failing("bad", "good", "better")
+    pool = _Failing("bad", "good", "better")
     for letter in "abcd":
         stage.publish(letter, sound)
     try:
         with stage.broker() as broker:
             dispatcher = Dispatcher(fleet_of("abcd"), broker)
-            look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
+            look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
             assert dispatcher.loads() == {"good": 2, "better": 2}
             for _ in range(20):
-                dispatcher.look(crew)
-            assert len(crew.failed) == 2
-            crew.hire("new")
-            crew.hire("newer")
-            look_until(dispatcher, crew, lambda: len(dispatcher.loads()) == 4)
+                dispatcher.look(pool)
+            assert len(pool.failed) == 2
+            pool.hire("new")
+            pool.hire("newer")
+            look_until(dispatcher, pool, lambda: len(dispatcher.loads()) == 4)
         for letter in "abcd":
             assert stage.decided(letter, len(expected)) == expected
     finally:
-        crew.bury()
+        pool.bury()
 
 
 @runs_out
-def test_arrays_come_and_go_while_it_runs(stage, crew, fleet_of, nats, sound, expected, tmp_path):
+def test_arrays_come_and_go_while_it_runs(stage, pool, fleet_of, nats, sound, expected, tmp_path):
     """A fleet that cannot be used changes nothing; one that can outlasts the broker."""
     for letter in "abc":
         stage.publish(letter, sound)
-    with Dispatching(fleet_of("ab"), crew) as dispatching:
+    with Dispatching(fleet_of("ab"), pool) as dispatching:
         eventually(lambda: held(stage) == {"a", "b", RESERVED}, every=0.1)
         dispatching.reload(fleet_of("bc", c=tmp_path / "nowhere"))
         dispatching.reload(fleet_of("bc"))
         eventually(lambda: held(stage) == {"b", "c", RESERVED}, every=0.1)
-        eventually(lambda: crew.of("a")[-1].ended == TaskResult(HANDED_OVER), every=0.1)
-        assert len(crew.of("b")) == 1
+        eventually(lambda: pool.of("a")[-1].ended == TaskResult(HANDED_OVER), every=0.1)
+        assert len(pool.of("b")) == 1
         nats.kill()
         nats.start()
-        eventually(lambda: len(crew.of("b")) > 1, every=0.1)
-        eventually(lambda: len(crew.of("c")) > 1, every=0.1)
-        assert len(crew.of("a")) == 1
+        eventually(lambda: len(pool.of("b")) > 1, every=0.1)
+        eventually(lambda: len(pool.of("c")) > 1, every=0.1)
+        assert len(pool.of("a")) == 1
         dispatching.reload(fleet_of("abc"))
         for letter in "abc":
             assert stage.decided(letter, len(expected)) == expected
     eventually(lambda: held(stage) == set(), every=0.1)  # all were let go
-    eventually(lambda: all(task.ended == TaskResult(HANDED_OVER) for task in crew.tasks), every=0.1)
+    eventually(lambda: all(task.ended == TaskResult(HANDED_OVER) for task in pool.tasks), every=0.1)
 
 
-def test_a_mask_takes_effect_while_it_runs(stage, crew, fleet_of, sound):
+def test_a_mask_takes_effect_while_it_runs(stage, pool, fleet_of, sound):
     """The worker of the array has it again, and tells that its chain begins anew."""
     stage.publish("a", sound[:10])
-    with Dispatching(fleet_of("a"), crew) as dispatching:
+    with Dispatching(fleet_of("a"), pool) as dispatching:
         eventually(lambda: heard(stage, "a"))
         dispatching.reload(fleet_of("a", masked=2))
         eventually(lambda: "chain_restarted" in [event["type"] for event in stage.told("a")])
         dispatching.reload(fleet_of("a", masked=2))
         stage.publish("a", sound[10:])
         eventually(lambda: heard(stage, "a"))
-    first, second = crew.of("a")
+    first, second = pool.of("a")
     assert first.ended == TaskResult(HANDED_OVER)
     assert second.worker is first.worker
     roles = [event["roles"][1] for event in stage.told("a") if event["type"] == "decision"]
@@ -398,8 +398,8 @@ def test_a_mask_takes_effect_while_it_runs(stage, crew, fleet_of, sound):
     assert roles[-1] == "off"
 
 
-def test_a_second_dispatcher_is_refused_and_told_of_the_first(stage, crew, fleet_of):
-    with Dispatching(fleet_of("a"), crew):
+def test_a_second_dispatcher_is_refused_and_told_of_the_first(stage, pool, fleet_of):
+    with Dispatching(fleet_of("a"), pool):
         eventually(lambda: held(stage) == {"a", RESERVED}, every=0.1)
         with stage.broker() as broker:
             first = owner_of(stage.places.leases(broker), RESERVED)
@@ -408,13 +408,13 @@ def test_a_second_dispatcher_is_refused_and_told_of_the_first(stage, crew, fleet
             dispatch(fleet_of("a"), lambda: another, stopping=at_the_latest())
         assert f"the fleet gemmed is run by {first} already; stop that" in str(refused.value)
         assert not another.tasks
-        assert len(crew.tasks) == 1
+        assert len(pool.tasks) == 1
 
 
-def test_a_start_that_fails_leaves_the_fleet_to_the_next_one(stage, crew, fleet_of, tmp_path):
+def test_a_start_that_fails_leaves_the_fleet_to_the_next_one(stage, pool, fleet_of, tmp_path):
     """A model that is not there, and workers that are not there while somebody wants it to stop."""
     with pytest.raises(ModelError):
-        dispatch(fleet_of("a", a=tmp_path / "nowhere"), lambda: crew, stopping=at_the_latest())
+        dispatch(fleet_of("a", a=tmp_path / "nowhere"), lambda: pool, stopping=at_the_latest())
     assert held(stage) == set()
     refused = Event()
 
@@ -426,7 +426,7 @@ def test_a_start_that_fails_leaves_the_fleet_to_the_next_one(stage, crew, fleet_
     assert held(stage) == set()
 
 
-def test_workers_go_on_without_a_dispatcher_and_hand_over_to_those_of_the_next(stage, crew, fleet_of, sound, expected):
+def test_workers_go_on_without_a_dispatcher_and_hand_over_to_those_of_the_next(stage, pool, fleet_of, sound, expected):
     """Nothing is decided twice."""
     third = len(sound) // 3
     parts = sound[:third], sound[third : 2 * third], sound[2 * third :]
@@ -434,8 +434,8 @@ def test_workers_go_on_without_a_dispatcher_and_hand_over_to_those_of_the_next(s
         stage.publish(letter, parts[0])
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("abcd"), broker)
-        look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
-        before = list(crew.tasks)
+        look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
+        before = list(pool.tasks)
     # He and his connection are gone.
     for letter in "abcd":
         stage.publish(letter, parts[1])
@@ -443,20 +443,20 @@ def test_workers_go_on_without_a_dispatcher_and_hand_over_to_those_of_the_next(s
     assert all(task.ended is None for task in before)
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("abcd"), broker)
-        dispatcher.look(crew)
+        dispatcher.look(pool)
         for letter in "abcd":
             stage.publish(letter, parts[2])
-        look_until(dispatcher, crew, lambda: all(task.ended == TaskResult(HANDED_OVER) for task in before))
-        look_until(dispatcher, crew, lambda: heard(stage, "abcd"))
-        assert len(crew.tasks) == 8
+        look_until(dispatcher, pool, lambda: all(task.ended == TaskResult(HANDED_OVER) for task in before))
+        look_until(dispatcher, pool, lambda: heard(stage, "abcd"))
+        assert len(pool.tasks) == 8
     for letter in "abcd":
         assert stage.decided(letter, len(expected)) == expected
 
 
-def test_an_array_that_was_removed_while_nobody_dispatched_is_let_go(stage, crew, fleet_of):
+def test_an_array_that_was_removed_while_nobody_dispatched_is_let_go(stage, pool, fleet_of):
     with stage.broker() as broker:
-        look_until(Dispatcher(fleet_of("ab"), broker), crew, lambda: held(stage) == {"a", "b"})
+        look_until(Dispatcher(fleet_of("ab"), broker), pool, lambda: held(stage) == {"a", "b"})
     with stage.broker() as broker:
         dispatcher = Dispatcher(fleet_of("b"), broker)
-        look_until(dispatcher, crew, lambda: held(stage) == {"b"})
-    eventually(lambda: [task.ended for task in crew.of("a")] == [TaskResult(HANDED_OVER)], every=0.1)
+        look_until(dispatcher, pool, lambda: held(stage) == {"b"})
+    eventually(lambda: [task.ended for task in pool.of("a")] == [TaskResult(HANDED_OVER)], every=0.1)

@@ -55,24 +55,24 @@ def test_a_fleet_that_was_read_again_outlives_the_broker(tmp_path, model):
     with Nats(tmp_path / "nats") as nats:
         first = fleet_of(tmp_path, nats, model, ["north"])
         second = fleet_of(tmp_path, nats, model, ["south"])
-        crew, others, stopped = CrewOfTest(), [second], []
+        pool, others, stopped = CrewOfTest(), [second], []
         thread = Thread(
             target=dispatch,
-            args=(first, lambda: crew),
+            args=(first, lambda: pool),
             kwargs={
                 "stopping": lambda: bool(stopped),
-                "reloaded": lambda: others.pop() if crew.given and others else None,
+                "reloaded": lambda: others.pop() if pool.given and others else None,
             },
         )
         thread.start()
-        eventually(lambda: "south" in crew.given)
-        crew.given.clear()
+        eventually(lambda: "south" in pool.given)
+        pool.given.clear()
         nats.kill()
         nats.start()
-        eventually(lambda: crew.given)
+        eventually(lambda: pool.given)
         stopped.append(True)
         thread.join(TIMEOUT)
-        assert set(crew.given) == {"south"}
+        assert set(pool.given) == {"south"}
 
 
 def test_a_model_that_cannot_be_used_leaves_the_fleet_as_it_was(tmp_path, model):
@@ -117,12 +117,12 @@ def test_a_result_that_nobody_can_fetch_is_not_waited_for(tmp_path):
     with Cluster(tmp_path / "dask") as cluster:
         lost = cluster.worker()
         cluster.worker()
-        crew = DaskWorkerPool(cluster.address, None)
+        pool = DaskWorkerPool(cluster.address, None)
         try:
-            known = crew._client.scheduler_info(n_workers=-1)["workers"]
+            known = pool._client.scheduler_info(n_workers=-1)["workers"]
             (worker,) = [address for address, about in known.items() if str(about["name"]) == "0"]
             task = _Submitted(
-                crew._client.submit(TaskResult, "given back", workers=[worker], allow_other_workers=False)
+                pool._client.submit(TaskResult, "given back", workers=[worker], allow_other_workers=False)
             )
             eventually(lambda: task.future.status == "finished")
             lost.send_signal(signal.SIGSTOP)
@@ -131,7 +131,7 @@ def test_a_result_that_nobody_can_fetch_is_not_waited_for(tmp_path):
             asked.join(TIMEOUT)
             assert not asked.is_alive()
         finally:
-            crew.close()
+            pool.close()
 
 
 def test_a_model_is_read_once_for_all_arrays(tmp_path, model, monkeypatch):
@@ -146,16 +146,16 @@ def test_a_model_is_read_once_for_all_arrays(tmp_path, model, monkeypatch):
 
 
 def test_an_array_given_to_a_worker_that_just_died_is_given_again():
-    crew = LocalWorkerPool(1)
-    (worker,) = crew.workers()
+    pool = LocalWorkerPool(1)
+    (worker,) = pool.workers()
     try:
-        crew._workers[worker].process.kill()
-        crew._workers[worker].process.join()
+        pool._workers[worker].process.kill()
+        pool._workers[worker].process.join()
         assignment = Assignment(array="north", ticket="1", model="", access=Access(), places=Places())
-        crew.start(assignment, worker)
-        assert worker not in crew.workers()
+        pool.start(assignment, worker)
+        assert worker not in pool.workers()
     finally:
-        crew.close()
+        pool.close()
 
 
 def test_it_stops_at_once_while_it_waits_for_the_broker(tmp_path, model, monkeypatch):

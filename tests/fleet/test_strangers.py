@@ -95,7 +95,7 @@ def test_a_log_that_begins_with_a_damaged_message_is_heard(tmp_path):
             for number, data in enumerate([b"damaged", packed(Parcel(STARTED, 0, STARTED))]):
                 broker.publish(places.sound.subject("north"), data, stream=places.sound.stream, id=str(number))
         array = StreamedArray(nats.access(), places.sound, "north", rate_hz=4000, n_sensors=4, place=None,
-                              from_newest=False, name=str, patience=RetryPolicy())  # fmt: skip
+                              from_newest=False, name=str, retry_policy=RetryPolicy())  # fmt: skip
         with array:
             facts = iter(array)
             assert isinstance(next(facts), SourceTrouble)

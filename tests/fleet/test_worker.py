@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.choices import Choices
 from pipeline.core.errors import NotFound
 from pipeline.core.events import Block, Notice, NoticeKind, RecordingEnded, RecordingStarted
-from pipeline.fleet import worker as hosting
+from pipeline.fleet import worker
 from pipeline.fleet.array_state import taken_up
 from pipeline.fleet.lease import LeaseLost
 from pipeline.fleet.model_assignment import ModelAssignment
@@ -82,7 +82,7 @@ def test_one_who_does_not_know_of_another_writes_nothing(stage, sound, expected)
     first = stage.give("north")
     eventually(lambda: stage.told("north"), every=0.1)
     with stage.broker() as broker:
-        zombie = hosting._Hosting(first.assignment, broker, lambda: False, "zombie")
+        zombie = worker._Hosting(first.assignment, broker, lambda: False, "zombie")
         work = taken_up(first.assignment, broker, zombie._checkpoints, zombie._models)
         before = _revision(zombie._checkpoints)
         # Meanwhile the one with the lease goes on.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.health import cross_sensor_checks as together_checks
+from pipeline.health import cross_sensor_checks
 from pipeline.health.cross_sensor import WINDOW_SECONDS, Relations, relations
 from pipeline.health.cross_sensor_checks import (
     HISTORY,
@@ -231,7 +231,7 @@ def test_distances_are_deviations_of_differences_over_the_sensors_that_heard_bot
     rows, others = (rng.normal(0, 0.02, (n, 5)).astype(np.float32) for n in (7, 9))
     for table in (rows, others):
         table[1:][rng.random((len(table) - 1, 5)) < 0.3] = np.nan
-    found = together_checks._distances(rows, others)
+    found = cross_sensor_checks._distances(rows, others)
     for i, row in enumerate(rows):
         for j, other in enumerate(others):
             apart = (row.astype(float) - other)[np.isfinite(row) & np.isfinite(other)]
@@ -241,7 +241,7 @@ def test_distances_are_deviations_of_differences_over_the_sensors_that_heard_bot
 def test_what_a_window_says_is_found_once_and_forgotten_with_it() -> None:
     window = measured(passing(1))[4]
     calls = []
-    often = together_checks._once_a_window(lambda window, sensor: calls.append(sensor) or len(calls))
+    often = cross_sensor_checks._once_a_window(lambda window, sensor: calls.append(sensor) or len(calls))
     assert [often(window, 1), often(window, 2), often(window, 1)] == [1, 2, 1]
-    together_checks.forget(window)
+    cross_sensor_checks.forget(window)
     assert often(window, 1) == 3

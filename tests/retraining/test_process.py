@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.config.schema import Settings
 from pipeline.core.events import Notice, NoticeKind
-from pipeline.retraining import controller as learning
+from pipeline.retraining import controller
 from pipeline.retraining.controller import LearningThread, Swap
 from pipeline.retraining.registry import Registry
 from pipeline.runtime.state_dir import StateDirectory
@@ -44,7 +44,7 @@ def notice(kind: NoticeKind) -> Callable[[object], bool]:
 
 def test_a_killed_retraining_is_told_and_the_next_one_works(tmp_path, monkeypatch):
     """SIGKILL while it learns its first model; then it is begun again, and the model decides."""
-    monkeypatch.setattr(learning, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.0)
     state = StateDirectory(tmp_path / "state")
     state.create()
     Journal(state.journal).close()
@@ -70,7 +70,7 @@ def test_nothing_is_started_after_the_daemon_stopped(tmp_path):
     state = StateDirectory(tmp_path / "state")
     state.create()
     with Journal(state.journal) as journal:
-        retraining = learning.RetrainingProcess(state, "a run")
+        retraining = controller.RetrainingProcess(state, "a run")
         retraining.stop()
         assert not list(retraining.look(journal, Registry(state.models, journal, run="a run"), settings(state.path)))
     assert (state.path / "retraining.json").exists(), "it was about to start"

@@ -32,7 +32,7 @@ out.write(json.dumps("gone") + "\\n")
 
 
 @pytest.fixture
-def companion(tmp_path, monkeypatch):
+def child(tmp_path, monkeypatch):
     (tmp_path / "listener_of_tests.py").write_text(LISTENER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     token = Token(name="anna", hash="sha256:" + "0" * 64)
@@ -49,11 +49,11 @@ def written(directory: Path) -> list:
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
-def told(directory: Path, companion: ChildProcess, wanted, snapshot: dict | None = None) -> list:
+def told(directory: Path, child: ChildProcess, wanted, snapshot: dict | None = None) -> list:
     """Tell it something until it has written what is wanted."""
 
     def answered() -> list | None:
-        companion.tell(json.dumps(snapshot or {"n": 1}).encode())
+        child.tell(json.dumps(snapshot or {"n": 1}).encode())
         lines = written(directory)
         return lines if wanted(lines) else None
 
@@ -64,57 +64,57 @@ def started(lines: list) -> list[int]:
     return [line["pid"] for line in lines if "pid" in line]
 
 
-def test_it_gets_the_settings_and_then_how_things_stand(companion, tmp_path):
-    lines = told(tmp_path, companion, lambda lines: {"n": 1} in lines)
+def test_it_gets_the_settings_and_then_how_things_stand(child, tmp_path):
+    lines = told(tmp_path, child, lambda lines: {"n": 1} in lines)
     assert lines[0]["run"] == "run-1"
     assert lines[0]["url"] == "http://127.0.0.1:9999"
 
 
-def test_it_has_what_the_daemon_leaves_of_time_and_memory(companion, tmp_path):
-    (pid,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
+def test_it_has_what_the_daemon_leaves_of_time_and_memory(child, tmp_path):
+    (pid,) = started(told(tmp_path, child, lambda lines: {"n": 1} in lines))
     assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
     own, other = (int(Path(f"/proc/{one}/oom_score_adj").read_text()) for one in ("self", pid))
     assert other > own
 
 
-def test_one_that_is_killed_is_started_again(companion, tmp_path):
-    (first,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
+def test_one_that_is_killed_is_started_again(child, tmp_path):
+    (first,) = started(told(tmp_path, child, lambda lines: {"n": 1} in lines))
     os.kill(first, signal.SIGKILL)
-    lines = told(tmp_path, companion, lambda lines: len(started(lines)) == 2 and lines[-1] == {"n": 1})
+    lines = told(tmp_path, child, lambda lines: len(started(lines)) == 2 and lines[-1] == {"n": 1})
     assert started(lines)[1] != first
 
 
-def test_one_that_cannot_be_started_costs_the_daemon_nothing(companion, tmp_path, monkeypatch):
+def test_one_that_cannot_be_started_costs_the_daemon_nothing(child, tmp_path, monkeypatch):
     """No program, no memory, no files left: it is tried again later, and nothing is left open meanwhile."""
     python = sys.executable
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     files = len(os.listdir("/proc/self/fd"))
-    companion.tell(b"{}")
+    child.tell(b"{}")
     assert len(os.listdir("/proc/self/fd")) == files
     monkeypatch.setattr(sys, "executable", python)
-    assert len(started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))) == 1
+    assert len(started(told(tmp_path, child, lambda lines: {"n": 1} in lines))) == 1
 
 
-def test_whoever_does_not_listen_never_makes_the_daemon_wait(companion, tmp_path):
+def test_whoever_does_not_listen_never_makes_the_daemon_wait(child, tmp_path):
     """A stopped process reads nothing; far more is told than a socket holds."""
-    (pid,) = started(told(tmp_path, companion, lambda lines: {"n": 1} in lines))
+    (pid,) = started(told(tmp_path, child, lambda lines: {"n": 1} in lines))
     os.kill(pid, signal.SIGSTOP)
     try:
         for _ in range(2000):
-            companion.tell(b'{"n": 3, "filler": "' + 4000 * b"x" + b'"}')
+            child.tell(b'{"n": 3, "filler": "' + 4000 * b"x" + b'"}')
     finally:
         os.kill(pid, signal.SIGCONT)
-    told(tmp_path, companion, lambda lines: {"n": 4} in lines, {"n": 4})
+    told(tmp_path, child, lambda lines: {"n": 4} in lines, {"n": 4})
 
 
-def test_stopping_ends_it_with_a_word(companion, tmp_path):
-    told(tmp_path, companion, lambda lines: {"n": 1} in lines)
-    companion.stop()
+def test_stopping_ends_it_with_a_word(child, tmp_path):
+    told(tmp_path, child, lambda lines: {"n": 1} in lines)
+    child.stop()
     assert written(tmp_path)[-1] == "gone"
 
 
-def test_it_is_gone_when_its_daemon_was_killed(tmp_path, companion):
-    """However the daemon ends: here a process that has one companion, and is killed."""
+def test_it_is_gone_when_its_daemon_was_killed(tmp_path, child):
+    """However the daemon ends: here a process that has one child process, and is killed."""
     script = (
         "import sys, time; from pathlib import Path\n"
         "from pipeline.runtime.child_process import ChildProcess\n"

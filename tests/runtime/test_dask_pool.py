@@ -26,7 +26,7 @@ from pipeline.experiments.corpus import SimulatedSubjects, features_of
 from pipeline.experiments.ring import quick_plan, run_task
 from pipeline.experiments.run import measured
 from pipeline.reports.replay import Replay, replay
-from pipeline.runtime import dask_pool as dask_engine
+from pipeline.runtime import dask_pool
 from pipeline.runtime.dask_pool import DaskEngine, Tls, checked_scheduler, checked_tls, connect, joined
 from pipeline.runtime.process_pool import ThisProcess, progress_bar
 from pipeline.sources.files import find_recordings
@@ -336,8 +336,8 @@ def test_a_worker_that_comes_later_without_the_files_swallows_nothing(tmp_path, 
 
 def test_a_worker_that_came_later_with_other_packages_is_named(cluster, monkeypatch):
     with joined(cluster.address) as engine:
-        others = dask_engine._versions() | {"numpy": "1.0"}
-        monkeypatch.setattr(dask_engine, "_versions", lambda: others)
+        others = dask_pool._versions() | {"numpy": "1.0"}
+        monkeypatch.setattr(dask_pool, "_versions", lambda: others)
         with pytest.raises(UsageError, match=r"worker tcp://127.0.0.1:\d+ has numpy .*, here it is 1.0; install"):
             list(engine.finished(abs, [-1]))
 

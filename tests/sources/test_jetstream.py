@@ -328,7 +328,7 @@ def test_messages_that_cannot_be_read(heard, sound):
 
 def source(nats: Nats, place: str | None, *, rate_hz: int = _RATE_HZ) -> StreamedArray:
     return StreamedArray(nats.access(), Places().sound, "north", rate_hz=rate_hz, n_sensors=4, place=place,
-                         from_newest=False, name=str, patience=RetryPolicy(retry_first_seconds=0.05))  # fmt: skip
+                         from_newest=False, name=str, retry_policy=RetryPolicy(retry_first_seconds=0.05))  # fmt: skip
 
 
 def blocks(array: StreamedArray, most: int) -> Iterator[tuple[datetime, Block]]:

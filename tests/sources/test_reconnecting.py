@@ -79,8 +79,8 @@ def door(*scripts: Iterable[object] | Exception, again: bool = True, **how) -> D
     return Door(name="the array", open=open_source, again=again, **how)
 
 
-def live(way: Door, *, patience: RetryPolicy = HASTY, **options) -> LiveSource:
-    return LiveSource(way, rate_hz=RATE, n_sensors=SENSORS, patience=patience, **options)
+def live(way: Door, *, retry_policy: RetryPolicy = HASTY, **options) -> LiveSource:
+    return LiveSource(way, rate_hz=RATE, n_sensors=SENSORS, retry_policy=retry_policy, **options)
 
 
 def hear(source: LiveSource, until: Callable[[object], bool] = lambda fact: False) -> list[object]:
@@ -134,7 +134,7 @@ def test_recordings_that_follow_each_other_do_so_in_time():
 def test_a_page_is_turned_with_the_next_sample():
     go_on = Event()
     script = [STARTED, numbered(0, 100), lambda: go_on.wait(TIMEOUT), numbered(100, 50)]
-    with live(door(script, again=False), patience=NEVER) as source:
+    with live(door(script, again=False), retry_policy=NEVER) as source:
         hear(source, lambda fact: isinstance(fact, Block))
         source.turn_page()
         go_on.set()
@@ -188,7 +188,7 @@ def test_ticks_come_from_outside_a_thread_that_hangs():
 
     first = [STARTED, numbered(0, 100), late, numbered(100, 999)]
     way = door(first, [STARTED, numbered(100, 50), lambda: more.wait(TIMEOUT), numbered(150, 60)])
-    with live(way, patience=replace(HASTY, stuck_seconds=2.0)) as source:
+    with live(way, retry_policy=replace(HASTY, stuck_seconds=2.0)) as source:
         facts = hear(source, lambda fact: isinstance(fact, Block))
         facts += (silence := hear(source, lambda fact: isinstance(fact, SourceTrouble)))
         ticks = of(Tick, silence)
@@ -216,8 +216,8 @@ def test_a_driver_that_hangs_for_ever_does_not_fill_the_machine_with_threads():
             raise SourceError("was gone; plug it in")
         return Scripted([STARTED, numbered(0, 10)])
 
-    patience = RetryPolicy(tick_seconds=0.01, stuck_seconds=0.01, retry_first_seconds=0.01, retry_most_seconds=0.01)
-    with live(Door(name="the array", open=open_source), patience=patience) as source:
+    retry_policy = RetryPolicy(tick_seconds=0.01, stuck_seconds=0.01, retry_first_seconds=0.01, retry_most_seconds=0.01)
+    with live(Door(name="the array", open=open_source), retry_policy=retry_policy) as source:
         hear(source, lambda fact: isinstance(fact, Tick) and len(opened) == 8)
         for _ in range(20):
             hear(source, lambda fact: isinstance(fact, Tick))
@@ -260,7 +260,7 @@ def test_the_clock_is_set_and_a_new_recording_begins_with_the_new_time():
 
     script = [STARTED, numbered(0, 100), until_set(0), numbered(100, 100), until_set(1), numbered(200, 100)]
     way = door(script, again=False)
-    with live(way, patience=NEVER, wall=lambda: wall[0], steady=lambda: 5.0) as source:
+    with live(way, retry_policy=NEVER, wall=lambda: wall[0], steady=lambda: 5.0) as source:
         facts = hear(source, lambda fact: isinstance(fact, Block))
         for step, event in zip((3600.0, -7200.0), steps, strict=True):
             wall[0] += step
@@ -277,7 +277,7 @@ def test_a_clock_that_runs_a_little_fast_is_no_jump():
     now = [0.0]
     script = [step for block in blocks(500, 100) for step in (block, lambda: now.__setitem__(0, now[0] + 0.5))]
     way = door([STARTED, *script], again=False)
-    with live(way, patience=NEVER, wall=lambda: 1.001 * now[0], steady=lambda: now[0]) as source:
+    with live(way, retry_policy=NEVER, wall=lambda: 1.001 * now[0], steady=lambda: now[0]) as source:
         facts = hear(source)
     assert len(of(RecordingStarted, facts)) == 1
 
@@ -309,7 +309,7 @@ def test_too_much_at_once_is_lost_counted_and_told_also_before_anybody_listened(
     """Gaps of overload and blocks tile; what is lost is what was not heard; no gap is invented beside them."""
     written = Event()
     script = [STARTED, *blocks(5000, 100), written.set]
-    with live(door(script, again=False), patience=NEVER, buffer_seconds=1.0) as source:
+    with live(door(script, again=False), retry_policy=NEVER, buffer_seconds=1.0) as source:
         facts = hear(source, lambda fact: isinstance(fact, RecordingStarted))
         heard = iter(source)
         facts.append(next(heard))  # opens the door
@@ -329,7 +329,7 @@ def test_what_waits_when_it_is_stopped_is_told():
     """A stop does not take long: what nobody has time for any more is a gap, nobody's fault."""
     written, more = Event(), Event()
     script = [STARTED, *blocks(600, 100), written.set, lambda: more.wait(TIMEOUT)]
-    with live(door(script), patience=NEVER) as source:
+    with live(door(script), retry_policy=NEVER) as source:
         facts = hear(source, lambda fact: isinstance(fact, Block))
         assert written.wait(TIMEOUT)
         source.stop()
@@ -345,9 +345,9 @@ def test_what_waits_when_it_is_stopped_is_told():
 def test_it_stops_wherever_it_is(where):
     hang = Event()
     scripts = {"in a pause": SourceError("not there; plug it in"), "in a hanging thread": [lambda: hang.wait(TIMEOUT)]}
-    patience = RetryPolicy(tick_seconds=0.01, retry_first_seconds=1e6, retry_most_seconds=1e6)
+    retry_policy = RetryPolicy(tick_seconds=0.01, retry_first_seconds=1e6, retry_most_seconds=1e6)
     try:
-        with live(door(scripts.get(where, [])), patience=patience) as source:
+        with live(door(scripts.get(where, [])), retry_policy=retry_policy) as source:
             if where != "before anything":
                 hear(source, lambda fact: isinstance(fact, Tick))
             source.stop()
@@ -359,7 +359,7 @@ def test_it_stops_wherever_it_is(where):
 def test_the_pace_is_measured_by_the_clock():
     """Of a source at half its rate: as many samples as came, in the seconds that passed."""
     now = [0.0]
-    patience = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=1.0)
+    retry_policy = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=1.0)
     taken = Event()
 
     def handed_over() -> None:
@@ -369,7 +369,9 @@ def test_the_pace_is_measured_by_the_clock():
     paced_script = [STARTED]
     for block in blocks(2000, 50):
         paced_script += [block, handed_over, lambda: now.__setitem__(0, now[0] + 0.1)]
-    with live(door(paced_script, again=False), patience=patience, wall=lambda: now[0], steady=lambda: now[0]) as source:
+    with live(
+        door(paced_script, again=False), retry_policy=retry_policy, wall=lambda: now[0], steady=lambda: now[0]
+    ) as source:
         facts = []
         for fact in source:
             facts.append(fact)
@@ -386,8 +388,8 @@ def test_the_pace_is_measured_by_the_clock():
 def test_who_waits_for_us_has_no_pace():
     now = [0.0]
     script = [step for block in blocks(2000, 50) for step in (block, lambda: now.__setitem__(0, now[0] + 0.1))]
-    patience = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=0.1)
+    retry_policy = RetryPolicy(tick_seconds=1e6, stuck_seconds=1e6, pace_seconds=0.1)
     with live(
-        door([STARTED, *script], again=False), patience=patience, drop_oldest=False, steady=lambda: now[0]
+        door([STARTED, *script], again=False), retry_policy=retry_policy, drop_oldest=False, steady=lambda: now[0]
     ) as source:
         assert not of(Paced, hear(source))

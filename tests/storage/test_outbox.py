@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import LinkError
 from pipeline.core.event_json import EVENT_TYPES
-from pipeline.storage import outbox as forwarding
+from pipeline.storage import outbox
 from pipeline.storage.journal import Journal, JournalEntry, StoredEvent
 from pipeline.storage.outbox import EventRefused, Forwarder, Pauses, Position, Route, backlog, forget_others
 from pipeline.storage.retention import Retention
@@ -202,7 +202,7 @@ def test_what_is_refused_again_and_again_does_not_block_the_rest(journal):
 
 def test_a_kill_leads_to_repetition_never_to_loss(journal, monkeypatch):
     """A forwarder that had no time to store where it was."""
-    monkeypatch.setattr(forwarding, "_STORE_SECONDS", 1e9)
+    monkeypatch.setattr(outbox, "_STORE_SECONDS", 1e9)
     monkeypatch.setattr(Position, "close", lambda self: None)
     Position(journal, "box")
     ids = tell(journal, 80)
@@ -224,7 +224,7 @@ def test_a_journal_that_lost_its_end_is_followed_from_there(journal):
 
 def test_a_journal_that_is_replaced_while_it_is_followed_is_opened_anew(journal, monkeypatch):
     """As the daemon does with a damaged one."""
-    monkeypatch.setattr(forwarding, "_JOURNAL_SECONDS", 0.01)
+    monkeypatch.setattr(outbox, "_JOURNAL_SECONDS", 0.01)
     box = Mailbox()
     with forwarded(journal, box, route("decision")):
         first = tell(journal, 3)

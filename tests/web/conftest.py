@@ -27,7 +27,7 @@ SIMULATED = f"{WALKS}\nseed = 3\nfault_share = 0.2"
 
 
 def web_process(daemon: int) -> int:
-    """The companion that serves pages."""
+    """The child process that serves pages."""
     return next(children(daemon, "pipeline.web"))
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.config.schema import Settings, Storage
 from pipeline.storage.journal import Journal
-from pipeline.web import guard as security
-from pipeline.web import slow_clients as connections
+from pipeline.web import guard, slow_clients
 from pipeline.web.dependencies import Context
 from tests.conftest import eventually
 from tests.web.asking import TIMEOUT, ask, connected, rest, status_of
@@ -25,13 +24,13 @@ def server(tmp_path, monkeypatch):
 
     from pipeline.web.app import create_app
 
-    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", TIMEOUT)
+    monkeypatch.setattr(slow_clients, "MOST_CONNECTIONS", 20)
     Journal(tmp_path / "journal.sqlite").close()
     context = Context(Settings(storage=Storage(directory=tmp_path)))
     config = uvicorn.Config(
         create_app(context),
-        http=connections.Connection,
+        http=slow_clients.Connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -59,7 +58,7 @@ def server(tmp_path, monkeypatch):
     "begin", [b"", b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET / HTTP/1.1\r\nHost: local"]
 )
 def test_a_request_that_does_not_come_ends_the_connection(server, begin, monkeypatch):
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 1.0)
     with connected(server[0]) as peer:
         peer.sendall(begin)
         assert rest(peer) == b""
@@ -68,11 +67,11 @@ def test_a_request_that_does_not_come_ends_the_connection(server, begin, monkeyp
 def test_drops_do_not_keep_it_open(server, monkeypatch):
     """One header after the other, each in time, and never the last."""
     port, *_ = server
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 1.0)
     with connected(port) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         eventually(lambda: _refuses(peer, b"X: y\r\n"), "nobody listens any more")
-    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", TIMEOUT)
     assert ask(port, "/login").code == 200
 
 
@@ -85,7 +84,7 @@ def _refuses(peer: socket.socket, text: bytes) -> bool:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch):
-    monkeypatch.setattr(security, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
     with connected(server[0]) as peer:
         peer.sendall(
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nX-Gemmed: 1\r\nContent-Type: application/json\r\n"
@@ -99,7 +98,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(server, monkeypatch):
 def test_an_answer_that_nobody_reads_ends_the_connection(server, monkeypatch):
     """Else it would take the place of another for ever."""
     port, context, serving = server
-    monkeypatch.setattr(connections, "STUCK_SECONDS", 3.0)  # long enough to see that the page is known
+    monkeypatch.setattr(slow_clients, "STUCK_SECONDS", 3.0)  # long enough to see that the page is known
     context.live.status = {"much": "x" * 10_000_000}
     with connected(port) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -113,13 +112,13 @@ def test_an_answer_that_nobody_reads_ends_the_connection(server, monkeypatch):
 def test_more_connections_than_there_is_room_for_are_closed(server, monkeypatch):
     """And there is room again at once when others have gone."""
     port, _, serving = server
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 1.0)
     peers = [socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) for _ in range(40)]
     ends = [rest(peer) for peer in peers]
     assert ends == [b""] * 40
     for peer in peers:
         peer.close()
-    monkeypatch.setattr(connections, "HEADER_SECONDS", TIMEOUT)
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", TIMEOUT)
     assert ask(port, "/login").code == 200
     assert len(serving.server_state.connections) <= 20
 
@@ -137,7 +136,7 @@ def test_what_takes_long_is_done_for_few_at_once_and_keeps_nobody_else_waiting(s
         return made(*arguments, **named)
 
     monkeypatch.setattr(timeline, "timeline", slowly)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 100)
+    monkeypatch.setattr(slow_clients, "MOST_CONNECTIONS", 100)
     with ThreadPoolExecutor(50) as pool:
         answers = [pool.submit(ask, port, "/api/v1/timeline") for _ in range(50)]
         try:

@@ -19,8 +19,8 @@ from pipeline.runtime.systemd import Notifier
 class FleetRun:
     """One life of the dispatcher, from its start to a signal or the end of its time."""
 
-    def __init__(self, fleet: Fleet, open_crew: Callable[[], WorkerPool], *, seconds: float | None) -> None:
-        self._fleet, self._open_crew = fleet, open_crew
+    def __init__(self, fleet: Fleet, open_pool: Callable[[], WorkerPool], *, seconds: float | None) -> None:
+        self._fleet, self._open_crew = fleet, open_pool
         self._until = None if seconds is None else time.monotonic() + seconds
         self._stopped = self._reload = False
 
@@ -61,7 +61,7 @@ class FleetRun:
         return fleet
 
 
-def start(path: Path, open_crew: Callable[[Fleet], WorkerPool], *, seconds: float | None) -> None:
+def start(path: Path, open_pool: Callable[[Fleet], WorkerPool], *, seconds: float | None) -> None:
     fleet = read_fleet(path)
     load_first_models(fleet)
-    FleetRun(fleet, lambda: open_crew(fleet), seconds=seconds).run()
+    FleetRun(fleet, lambda: open_pool(fleet), seconds=seconds).run()
